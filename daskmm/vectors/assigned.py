@@ -128,16 +128,23 @@ def _leaves(model: Any) -> Any:
 
 def complete(clusters: Clusters) -> Clusters:
     """Raise ValueError if the model allows missing values, for which pairs have no distance."""
-    if clusters.state.partial:
-        raise ValueError("Distances between rows need complete rows: fit with missing='error'.")
+    if clusters.state.partial or clusters.state.gaps:
+        raise ValueError(
+            "Distances between rows need complete rows: fit with missing='error' and "
+            "empty_rows='error'."
+        )
     return clusters
+
+
+def table_of(model: Any, X: Any) -> Any:
+    """Return a table with the features of a model, as `read_table` does."""
+    model = _leaves(model)
+    return read_table(model, by_name(model, X), reset=False)
 
 
 def passes_over(model: Any, X: Any) -> Passes:
     """Return passes over a table of dense rows, whose blocks have known numbers of rows."""
-    model = _leaves(model)
-    table = read_table(model, by_name(model, X), reset=False)
-    passes = weighted_passes(table, None)
+    passes = weighted_passes(table_of(model, X), None)
     if passes.blocks.layout.sparse:
         raise TypeError("X is sparse. Give dense rows, such as those of TruncatedSVD.")
     passes.count_rows()

@@ -14,8 +14,9 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from daskmm.data.blocks import Position
+from daskmm.data.lazy import in_memory
 from daskmm.numerics.rows import tiles
-from daskmm.vectors.assigned import Clusters, checked_ids, complete, named, passes_over
+from daskmm.vectors.assigned import Clusters, checked_ids, complete, named, passes_over, table_of
 from daskmm.vectors.lists import SortedRows
 
 FloatArray = NDArray[np.float64]
@@ -82,8 +83,10 @@ def recall(
     Raises
     ------
     ValueError
-        If there are fewer than k neighbours, or values may be missing.
+        If a query has fewer than k neighbours, or values may be missing.
     """
+    if k < 1:
+        raise ValueError(f"k must be at least 1, got {k}.")
     clusters, passes = complete(Clusters.of(model)), passes_over(model, X)
     n_rows = passes.blocks.layout.n_rows or 0
     own: NDArray[np.int64] | None = None
@@ -92,13 +95,12 @@ def recall(
         own = np.sort(rng.choice(n_rows, min(_QUERIES, n_rows), replace=False))
         queries = np.concatenate(passes.reduce(_rows_at, own))
     else:
-        queries = np.asarray(queries)
-    most = n_rows - (own is not None)
-    if not 1 <= k <= most:
-        raise ValueError(f"k must be 1 to {most}, the number of neighbours, got {k}.")
+        queries = in_memory(table_of(model, queries))
+    ranks = clusters.to_centers(queries).argsort(axis=1, kind="stable").argsort(axis=1)
     found = passes.reduce(_nearest_rows, clusters, clusters.embedded(queries), own, int(k))
     sizes, total = found.sizes, found.sizes.sum()
-    ranks = clusters.to_centers(queries).argsort(axis=1, kind="stable").argsort(axis=1)
+    if (found.labels < 0).any():
+        raise ValueError(f"Queries have fewer than k = {k} neighbours among {total} rows.")
     at = np.take_along_axis(ranks, found.labels, axis=1)
     held = {n: (sizes * (ranks < n)).sum(axis=1) / total for n in n_probes}
     return Recall(
@@ -160,7 +162,7 @@ def _nearest_rows(
     found = _Found(none, np.full((n, k), np.inf), np.full((n, k), -1, dtype=np.int32))
     labels = clusters.nearest(rows, position)[0]
     held = np.flatnonzero(labels >= 0)
-    for part in tiles(len(held), _TILE):
+    for part in tiles(len(held), max(_TILE**2 // max(n, 1), 16)):
         some = held[part]
         z = clusters.embedded(rows[some])
         # The square of the query is missing, which is the same for all rows.

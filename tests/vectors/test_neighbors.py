@@ -11,7 +11,14 @@ from scipy.spatial.distance import cdist
 from sklearn.cluster import KMeans as SklearnKMeans
 
 from daskmm import EntropyPowerKMeans, KMeans
-from daskmm.vectors import near_duplicates, neighbors, recall, representatives
+from daskmm.vectors import (
+    near_duplicates,
+    neighbors,
+    read_list,
+    recall,
+    representatives,
+    write_lists,
+)
 
 RNG = np.random.default_rng(0)
 ROWS, _ = blobs(400, p=5, k=6)
@@ -84,12 +91,16 @@ def test_recall_draws_queries_from_larger_tables(monkeypatch):
     assert 0.0 < some.recall[1] < 1.0
 
 
-def test_recall_refuses_more_neighbours_than_rows():
+def test_recall_refuses_more_neighbours_than_rows_and_bad_queries():
     model = MODELS["plain"]
-    with pytest.raises(ValueError, match="k must be 1 to 499"):
+    with pytest.raises(ValueError, match="fewer than k = 500 neighbours among 500"):
         recall(model, X, k=500)
-    with pytest.raises(ValueError, match="k must be 1 to 500"):
+    with pytest.raises(ValueError, match="k must be at least 1"):
         recall(model, X, X[:3], k=0)
+    with pytest.raises(ValueError, match="4 features, but KMeans is expecting 5"):
+        recall(model, X, X[:3, :4])
+    with pytest.raises(ValueError, match="contains NaN: block 0, row 1"):
+        recall(model, X, np.where(np.arange(3)[:, None] == 1, np.nan, X[:3]))
 
 
 def naive_duplicates(model, labels, threshold, cosine):
@@ -162,10 +173,10 @@ def test_a_cosine_has_a_default_threshold_and_a_distance_has_none():
     assert len(pd.DataFrame(found.pairs).columns) == 3
     with pytest.raises(ValueError, match="threshold must be given"):
         near_duplicates(MODELS["plain"], X)
-    partial = quick(KMeans, missing="partial").fit(X)
-    for function in (recall, near_duplicates):
-        with pytest.raises(ValueError, match="complete rows"):
-            function(partial, X)
+    for given in ({"missing": "partial"}, {"missing": "partial", "empty_rows": "label"}):
+        for function in (recall, near_duplicates):
+            with pytest.raises(ValueError, match="complete rows"):
+                function(quick(KMeans, **given).fit(X), X)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -184,7 +195,7 @@ def test_representatives_are_the_rows_nearest_to_each_centre(name):
 
 
 def test_frames_and_rows_without_cluster_have_representatives():
-    frame = pd.DataFrame(X, columns=list("abcde"))
+    frame = pd.DataFrame(X.copy(), columns=list("abcde"))
     frame.iloc[::9] = np.nan
     model = quick(KMeans, missing="partial", empty_rows="label").fit(frame)
     lazy = dd.from_pandas(frame, npartitions=4)
@@ -202,3 +213,39 @@ def test_sparse_rows_are_refused():
     model = quick(KMeans).fit(rows)
     with pytest.raises(TypeError, match="X is sparse"):
         representatives(model, rows)
+
+
+def test_a_pass_loads_each_block_once(tmp_path):
+    loaded = []
+
+    def load(block):
+        loaded.append(len(block))
+        return block
+
+    table = LAZY.map_blocks(load, meta=np.empty((0, 0)))
+    model = MODELS["cosine"]
+    for expected, function in [
+        (1, representatives),
+        (1, lambda model, rows: recall(model, rows, X[:3])),
+        (2, recall),
+        (2, near_duplicates),
+        (2, lambda model, rows: write_lists(model, rows, tmp_path / "a")),
+    ]:
+        loaded.clear()
+        function(model, table)
+        assert len(loaded) == 4 * expected
+
+
+def test_workers_of_a_cluster_find_the_same(local_client, tmp_path):
+    for name in ("cosine", "scikit-learn"):
+        model = MODELS[name]
+        write_lists(model, LAZY, tmp_path / name)
+        labels = model.predict(X)
+        np.testing.assert_array_equal(read_list(tmp_path / name, 2)[0], np.flatnonzero(labels == 2))
+        assert recall(model, LAZY).recall == recall(model, X).recall
+        pairs = near_duplicates(model, LAZY, threshold=0.5).pairs
+        np.testing.assert_array_equal(pairs, near_duplicates(model, X, threshold=0.5).pairs)
+        for found, same in zip(
+            representatives(model, LAZY), representatives(model, X), strict=True
+        ):
+            np.testing.assert_array_equal(found, same)

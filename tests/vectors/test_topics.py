@@ -132,3 +132,8 @@ def test_bertopic_takes_a_fitted_clusterer_and_finds_the_same_terms():
         theirs = model.get_topic(topic)
         np.testing.assert_allclose([w for _, w in words], [w for _, w in theirs], rtol=1e-3)
         assert len(dict(words).keys() & dict(theirs).keys()) >= 9  # the last may be a tie
+
+
+def test_workers_of_a_cluster_find_the_same_terms(local_client):
+    texts = dask.bag.from_sequence(TEXTS, npartitions=4)
+    assert_same_terms(terms(LABELS, texts, 3), terms(LABELS, TEXTS, 3))
