@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 
 from daskmm.data.blocks import Position
 from daskmm.engine.passes import Passes
-from daskmm.storage.arrays import checksummed
+from daskmm.storage.arrays import create_array
 from daskmm.storage.atomic import written_whole
 from daskmm.storage.remote import check_new, local_path
 from daskmm.vectors.assigned import Clusters, checked_ids, labelled_blocks, named, passes_over
@@ -130,25 +129,20 @@ def write_lists(
 
 
 def _write_zarr(folder: Path, lists: SortedRows, ids: NDArray | None) -> None:
-    group = zarr.open_group(folder, mode="w-", zarr_format=3)
+    import zarr
+
+    zarr.open_group(folder, mode="w-", zarr_format=3)
     n, p = lists.rows.shape
-    chunk = max(_CHUNK_BYTES // (p * lists.rows.dtype.itemsize), 1)
+    dtype, kind = lists.rows.dtype, np.dtype(np.int64) if ids is None else ids.dtype
+    chunk = max(_CHUNK_BYTES // (p * dtype.itemsize), 1)
     file = chunk * max(min(_CHUNKS_PER_FILE, -(-n // chunk)), 1)
-    codecs: dict[str, Any] = checksummed()
-    kind = np.dtype(np.int64) if ids is None else ids.dtype
-    rows = group.create_array(
-        "rows", shape=(n, p), chunks=(chunk, p), shards=(file, p), dtype=lists.rows.dtype, **codecs
-    )
-    own = group.create_array(
-        "ids", shape=(n,), chunks=(chunk,), shards=(file,), dtype=kind, **codecs
-    )
+    rows = create_array(folder / "rows", (n, p), (chunk, p), dtype, (file, p))
+    own = create_array(folder / "ids", (n,), (chunk,), kind, (file,))
     for first in range(0, n, file):
         part = slice(first, first + file)
         rows[part], own[part] = lists.rows[part], named(ids, lists.numbers[part])
     size = (len(lists.offsets),)
-    group.create_array("offsets", shape=size, chunks=size, dtype=np.int64, **codecs)[:] = (
-        lists.offsets
-    )
+    create_array(folder / "offsets", size, size, np.int64)[:] = lists.offsets
 
 
 def _write_parquet(folder: Path, lists: SortedRows, ids: NDArray | None) -> None:
@@ -172,6 +166,12 @@ def _parquet_file(folder: Path, cluster: int) -> Path:
     return folder / f"cluster={cluster}" / "part-0.parquet"
 
 
+def _stored(folder: Path, name: str) -> Any:
+    import zarr
+
+    return zarr.open_array(folder / name, mode="r")
+
+
 def n_lists(path: str | Path) -> int:
     """Return the number of lists in a folder that `write_lists` wrote.
 
@@ -182,7 +182,7 @@ def n_lists(path: str | Path) -> int:
     """
     folder = local_path(path, "A folder of lists")
     if (folder / "offsets").is_dir():
-        return int(zarr.open_array(folder / "offsets", mode="r").shape[0]) - 1
+        return int(_stored(folder, "offsets").shape[0]) - 1
     found = len(list(folder.glob("cluster=*")))
     if not found:
         raise FileNotFoundError(f"{folder} has no lists. Write them by write_lists.")
@@ -217,11 +217,8 @@ def read_list(path: str | Path, cluster: int) -> tuple[NDArray, NDArray]:
     if not 0 <= cluster < count:
         raise ValueError(f"cluster must be 0 to {count - 1}, got {cluster}.")
     if (folder / "offsets").is_dir():
-        offsets, stored, vectors = (
-            zarr.open_array(folder / name, mode="r") for name in ("offsets", "ids", "rows")
-        )
-        begin, end = (int(place) for place in np.asarray(offsets[cluster : cluster + 2]))
-        return np.asarray(stored[begin:end]), np.asarray(vectors[begin:end])
+        begin, end = (int(place) for place in _stored(folder, "offsets")[cluster : cluster + 2])
+        return _stored(folder, "ids")[begin:end], _stored(folder, "rows")[begin:end]
     from pyarrow import parquet
 
     # A path in the dataset would add the column of its partition.
