@@ -202,7 +202,7 @@ def read_list(path: str | Path, cluster: int) -> tuple[NDArray, NDArray]:
     Returns
     -------
     ids : ndarray of shape (n_rows,)
-        Id of each row; in the order of the table.
+        Id of each row, in the order of the table.
     rows : ndarray of shape (n_rows, n_features)
         The rows.
 

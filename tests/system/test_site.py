@@ -14,7 +14,7 @@ import html5lib
 import pytest
 
 import daskmm
-from daskmm import datasets, metrics, plot, selection
+from daskmm import datasets, metrics, plot, selection, vectors
 
 DOCS = Path(__file__).parents[2] / "docs"
 HTML = "{http://www.w3.org/1999/xhtml}"
@@ -23,7 +23,7 @@ PUBLIC = {
     "daskmm": [name for name in daskmm.__all__ if not name.startswith("_")],
     **{
         module.__name__: [name for name in module.__all__ if name[0].islower()]
-        for module in (datasets, metrics, plot, selection)
+        for module in (datasets, metrics, plot, selection, vectors)
     },
 }
 
