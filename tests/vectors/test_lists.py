@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import zarr
-from _support import blobs, quick
+from _support import blobs, computed, quick
 from sklearn.cluster import KMeans as SklearnKMeans
 from zarr.storage import MemoryStore
 
@@ -35,7 +35,7 @@ def forms():
 def test_lists_hold_the_rows_that_predict_assigns_in_order(form, tmp_path):
     table = list(forms())[form]
     model = KMeans(12, random_state=0, standardize=False).fit(table)
-    labels = np.asarray(model.predict(table))
+    labels = computed(model.predict(table))
     for name in ("lists", "lists.parquet"):
         write_lists(model, table, tmp_path / name)
         for cluster in range(12):
