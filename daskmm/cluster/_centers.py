@@ -226,7 +226,8 @@ class CenterClusterer(NearestCenter):
         full. Unless `init` is an array of centres, fresh starts on the sample compete with the
         present clusters whenever new rows make up three tenths of all rows, or one tenth if their
         mean cost is a quarter higher than that of all rows. If a fresh start wins, the records are
-        divided among its clusters in the proportions of the sample.
+        divided among its clusters in the proportions of the sample. After a `fit`, whose rows are
+        not in the sample, they compete once its rows have less than a tenth of the weight.
 
         With a half-life (`forget`), a second set of records fades four times as fast. If new rows,
         before they enter either set, cost less at the centres of the second set, it replaces the

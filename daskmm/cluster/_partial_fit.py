@@ -109,7 +109,8 @@ def _updates(model: Any, state: CenterState, update: Update) -> Updates:
         return known
     sizes, n_rows = model.cluster_sizes_, model.n_samples_seen_
     record = record_of_fit(state, sizes, model.inertia_, update, n_rows)
-    return _no_updates(model, state).after(record, None)
+    unsampled = float(sizes.sum())  # the model keeps no rows of its fit
+    return replace(_no_updates(model, state).after(record, None), unsampled=unsampled)
 
 
 def name_of_call(key: str | int | None) -> str | None:

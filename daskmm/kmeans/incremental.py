@@ -40,6 +40,9 @@ FloatArray = NDArray[np.float64]
 # shares of the weight of all rows. The second, smaller share suffices if new rows cost the third
 # number times as much as the rows of all calls.
 _RENEWED, _SOONER, _COSTLY = 0.3, 0.1, 1.25
+# Clusters are searched on the sample only while rows that are not in it have at most this share of
+# the weight.
+_UNSAMPLED = 0.1
 # The shorter memory fades this many times as fast. It replaces the longer one when new rows, before
 # they are added, cost less at its centres by more than this share.
 _FASTER, _WINS = 4.0, 5e-3
@@ -166,6 +169,8 @@ class Updates:
         Sample of the rows; may be None in models of the first version that had updates.
     searches : bool
         Whether better clusters are searched on the sample.
+    unsampled : float
+        Weight that the rows of a fit still have; they are not in the sample.
     weight_since : float
         Weight of the rows that came after the last search.
     shorter : ShorterMemory or None
@@ -179,6 +184,7 @@ class Updates:
     weight_since: float = 0.0
     shorter: ShorterMemory | None = None
     searches: bool = True
+    unsampled: float = 0.0
 
     @property
     def keyed(self) -> dict[str, Majorizer]:
@@ -216,7 +222,8 @@ class Updates:
 
     def after(self, record: Majorizer, key: str | None, factor: float = 1.0) -> Updates:
         """Return the records after a call: earlier ones fade, and that of the key is replaced."""
-        return replace(self, records=self.records.after(record, key, factor))
+        records = self.records.after(record, key, factor)
+        return replace(self, records=records, unsampled=factor * self.unsampled)
 
 
 @registered
@@ -365,7 +372,10 @@ def _stepped(
         reservoir = reservoir.faded(factor) + seen.drawn.faded(kept)
         since = updates.weight_since + weight
         updates = replace(updates, reservoir=reservoir, weight_since=since)
-        if updates.searches and since >= (_SOONER if sooner else _RENEWED) * total.weight:
+        # The sample of other rows says nothing about the clusters of these.
+        seen_all = updates.unsampled <= _UNSAMPLED * total.weight
+        enough = since >= (_SOONER if sooner else _RENEWED) * total.weight
+        if updates.searches and seen_all and enough:
             updates, state = _renewed(updates, reservoir, state, update)
             total = updates.total
     return updates, update.update(total.as_sums(seen.sums.farthest), state, total.weight)

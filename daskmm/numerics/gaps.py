@@ -91,7 +91,8 @@ def scatter_of(rows: FloatArray, weights: FloatArray, groups: Sequence[Halves]) 
     within = (used[:, None] * deviations).T @ deviations / used.sum()
     variances = np.diag(within) + _LEAST_WITHIN * rows.var(axis=0)
     within *= n / (n + p)
-    within[np.diag_indices(p)] = variances
+    # A constant feature divides nothing, whatever its variance.
+    within[np.diag_indices(p)] = np.where(variances > 0, variances, 1.0)
     return Scatter(rows, weights, within)
 
 

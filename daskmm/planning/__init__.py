@@ -425,6 +425,9 @@ def blurring_plan(
     worker = smallest_worker(layout.lazy)
     costs = BlurringCosts(layout, max_iter, n_micro_clusters, learns, worker.threads)
     summed = _summed(stages, costs, timed and bool(layout.n_rows))
+    if n_micro_clusters is None and layout.n_rows is not None:  # smaller blocks are no remedy then
+        for process in (worker, this_process()):
+            _refuse_positions(layout.n_rows, layout.n_features, process)
     largest, peak = _largest_block(layout, worker), None
     if n_micro_clusters is not None:
         peak = _compressed_bytes(layout, n_micro_clusters, largest or 0, worker)
@@ -506,8 +509,6 @@ def _blurred_bytes(layout: Layout, largest: int, worker: Worker) -> int | None:
     if n is None:
         return None
     threads = min(worker.threads, max(1, -(-n // TILE)))
-    for process in (worker, this_process()):
-        _refuse_positions(n, layout.n_features, process)
     loaded = threads * _loaded_bytes(largest) if layout.lazy else n * layout.bytes_per_row
     positions = 8 * n * layout.n_features
     return INTERPRETER_BYTES + loaded + positions * (_POSITION_COPIES + 2 * threads)

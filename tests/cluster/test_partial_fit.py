@@ -146,11 +146,10 @@ def test_a_saved_model_goes_on(cls, tmp_path):
 def test_damage_of_saved_records_is_found(tmp_path):
     X, _ = blobs()
     quick(KMeans).partial_fit(X).save(tmp_path / "model")
-    (array,) = (tmp_path / "model").glob("updates_-records-unkeyed-sums/c/*")
-    inner = array if array.is_file() else next(p for p in array.rglob("*") if p.is_file())
-    data = bytearray(inner.read_bytes())
-    data[10] ^= 1
-    inner.write_bytes(data)
+    path = tmp_path / "model"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
     with pytest.raises(ValueError, match="is damaged"):
         daskmm.load(tmp_path / "model")
 
@@ -280,3 +279,18 @@ def test_memberships_and_outliers_follow(init):
     fitted = quick(KMeans).fit(X)
     typical = fitted.typical_distances_
     assert fitted.partial_fit(X[:10]).typical_distances_ is typical
+
+
+def test_new_rows_alone_do_not_replace_the_clusters_of_a_fit():
+    rng = np.random.default_rng(0)
+
+    def table(n, first):
+        return np.column_stack([rng.uniform(first, 180, n), rng.exponential(30, (n, 3))])
+
+    fitted, later = table(3000, 0), table(1000, 150)
+    model = KMeans(3, standardize=True, random_state=0).fit(fitted)
+    before, cost = model.predict(fitted), model.inertia_
+    model.partial_fit(later)
+    assert (model.predict(fitted) == before).mean() > 0.95
+    assert model.inertia_ > cost
+    np.testing.assert_allclose(model.cluster_sizes_.sum(), 4000)

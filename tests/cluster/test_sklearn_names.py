@@ -8,7 +8,7 @@ import sklearn.base
 import daskmm
 
 PRIVATE = re.compile(
-    r"^\s*(?:from|import) sklearn(?:\.\w+)*\.?_\w+|^\s*from sklearn\S* import _", re.M
+    r"^\s*(?:from|import) sklearn(?:\.\w+)*\._\w+|^\s*from sklearn\S* import _", re.M
 )
 
 

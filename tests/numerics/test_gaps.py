@@ -118,3 +118,9 @@ def test_covariance_within_groups_ignores_tails_and_differences_of_means():
     rows[7] += 100
     within = scatter_of(rows, np.ones(len(rows)), groups).within
     np.testing.assert_allclose(within, np.eye(3), atol=0.1)
+
+
+def test_a_feature_that_is_constant_changes_nothing():
+    rows, groups = pair(6.0)
+    constant = np.column_stack([rows, np.full(len(rows), 3.0)])
+    assert overlap(constant, groups) == pytest.approx(overlap(rows, groups), rel=0.1)
