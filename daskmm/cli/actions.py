@@ -202,6 +202,11 @@ def _opened(arguments: argparse.Namespace) -> Any:
     """Open the table that a fit reads."""
     mixed = _is_mixed(arguments)
     categories = getattr(arguments, "categories", [])
+    if categories and getattr(arguments, "dates", ()):
+        raise UserError(
+            "--dates needs a parquet file, which records that a column has dates; those of a csv "
+            'are text. pandas.read_csv(…, parse_dates=["…"]).to_parquet("…") writes one.'
+        )
     options = {"columns": arguments.columns, "mixed": mixed, "categories": categories}
     data = open_data(arguments.input, **options, **_format(arguments))
     if mixed:

@@ -372,7 +372,8 @@ class Coding:
             raise ValueError(
                 f"X has the level {series.iloc[unseen[0]]!r} in column {column.source!r}, which "
                 f"the fit did not see: block {block}, row {unseen[0]} of the block. To treat it as "
-                "missing, give unknown='missing' (--unknown missing)."
+                "missing, give unknown='missing' (--unknown missing) to predict, partial_fit or "
+                "monitor, or fit with metric_params={'unknown': 'missing'}."
             )
         codes[codes < 0] = np.nan
         return codes
@@ -407,6 +408,8 @@ def _time(series: Any, part: str) -> NDArray[np.float64]:
     """Return days since 1970, or the share of the year that has passed."""
     import pandas as pd
 
+    if str(series.dtype).startswith("date32"):  # days of Arrow, which have no time zone
+        series = series.astype("timestamp[s][pyarrow]")
     if series.dt.tz is not None:
         series = series.dt.tz_localize(None)
     # With `days=1`, pandas 2 makes a timedelta without a unit, for which NumPy 2.5 issues a

@@ -81,7 +81,10 @@ class Profiles:
         """
         refuse_mixed(model)
         if not hasattr(model, "n_features_in_") or not hasattr(model, "mean_"):
-            raise ValueError(f"{type(model).__name__} of a precomputed kernel has no features.")
+            raise ValueError(
+                f"{type(model).__name__} has no features here: its kernel is precomputed, or its "
+                "clusters belong to another model, such as the leaves_ of a ClusterTree."
+            )
         rows = None if sample is None else np.asarray(sample, dtype=np.float64)
         known = _sizes(model, sizes)
         if hasattr(model, "cluster_centers_"):

@@ -110,7 +110,14 @@ def means_of(model: Any, sizes: list[int], sampled: Sampled | None) -> Means | N
             variance = np.full(len(overall), between.max())
         return Means(clusters, overall, variance, shares, known, starts)
     mean, variance = _moments(rows, np.ones(len(rows)))
-    overall = overall if exact and not np.isnan(rows).any() else mean
+    if exact and hasattr(model, "columns_"):
+        held = shares[:, None] * model.value_shares_[:, model.coordinates_.expansion.groups]
+        total = held.sum(axis=0)
+        sums = (held * np.nan_to_num(clusters)).sum(axis=0)
+        mean = np.divide(sums, total, out=mean, where=total > 0)
+    elif exact and not np.isnan(rows).any():
+        mean = overall
+    overall = mean
     return Means(clusters, overall, variance, shares, True, starts)
 
 

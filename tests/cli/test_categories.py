@@ -73,6 +73,7 @@ def test_missing_and_unknown_categories(here, capsys):
             "with --distortion cosine",
         ),
         ("flights.csv", ["--categories", "gate", "--model", "mixture"], "for --model mixture"),
+        ("flights.csv", ["--categories", "gate", "--dates", "day:trend"], "needs a parquet file"),
         ("flights.parquet", ["--categories", "delay"], "has no category 'delay'"),
     ],
 )

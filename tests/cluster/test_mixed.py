@@ -335,6 +335,22 @@ def test_dates_count_as_the_user_says():
         fit("day:trend", "x:trend")
 
 
+def test_dates_of_arrow_without_a_time_are_those_of_pandas(tmp_path):
+    rng = np.random.default_rng(0)
+    days = pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(300, size=400), "D")
+    frame = pd.DataFrame({"x": rng.normal(size=400), "day": days})
+    table = pyarrow.Table.from_pandas(frame, preserve_index=False)
+    pyarrow.parquet.write_table(
+        table.set_column(1, "day", table["day"].cast("date32")), tmp_path / "t"
+    )
+    settings = {"distortion": "mixed", "metric_params": {"dates": ["day:trend"]}}
+    models = [
+        KMeans(2, random_state=0, **settings).fit(X)
+        for X in (dd.read_parquet(tmp_path / "t"), dd.from_pandas(frame, npartitions=1))
+    ]
+    np.testing.assert_array_equal(models[0].cluster_centers_, models[1].cluster_centers_)
+
+
 def test_levels_that_differ_between_partitions():
     frame, _ = table()
     frame["city"] = pd.Categorical(frame["city"])

@@ -22,8 +22,9 @@ from daskmm import EntropyPowerKMeans, KernelPowerKMeans, KMeans, PowerKMeans, p
 from daskmm.cli import printing, run_folder
 from daskmm.cli.main import main
 from daskmm.cli.run_folder import write_run
+from daskmm.cluster._fitted_centers import FittedCenters
 from daskmm.report import page as html_report
-from daskmm.report.means import Sampled
+from daskmm.report.means import Sampled, means_of
 from daskmm.storage.readable import readable_share
 
 NAMES = ["age", "price $", "a$b$c", "<script>alert(1)</script>", "x & y", 'say "so"', "Größe\n"]
@@ -489,3 +490,17 @@ def test_means_are_those_of_the_rows_of_the_labels(tmp_path):
             digits = len(value.partition(".")[2])
             assert value == f"{means.loc[cluster, name]:.{digits}f}"
             assert of_all == f"{wine[name].mean():.{digits}f}"
+
+
+def test_the_mean_of_all_rows_is_that_of_the_fit_and_not_of_the_sample():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"income": rng.lognormal(10, 1, 3000), "plan": rng.choice(list("abc"), 3000)}
+    )
+    frame.loc[rng.random(3000) < 0.1, "income"] = np.nan
+    model = KMeans(3, distortion="mixed", missing="partial", random_state=0).fit(frame)
+    coded = FittedCenters.of(model).table(frame)
+    sampled = Sampled(np.asarray(coded)[:300], model.labels_[:300])
+    means = means_of(model, model.cluster_sizes_.astype(int).tolist(), sampled)
+    shares = [(frame["plan"] == level).mean() for level in "abc"]
+    np.testing.assert_allclose(means.overall, [frame["income"].mean(), *shares])
