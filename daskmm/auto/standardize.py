@@ -39,7 +39,7 @@ _TAIL, _WIDENING, _MOST_FAR = 0.02, 0.5, 0.05
 _MOST_CLUSTERS = 32
 # Standard deviations hardly differ if the largest is within this factor of all but a few small
 # ones.
-# In some embeddings, a few features are 0 but for noise.
+# A few features of some embeddings are 0 but for noise.
 _ALIKE, _FEW_SMALL = 2.0, 0.05
 # How much larger the gain of standardised features must be: as a share of the gain, and in nats.
 _CLEARLY, _CLEAR_NATS = 0.05, 0.05

@@ -113,7 +113,7 @@ def _words_of(column: Column) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class _Naming:
-    """What names are made of.
+    """Features and words from which names are made.
 
     Attributes
     ----------
@@ -123,7 +123,7 @@ class _Naming:
         Whether each mean is above or below that of the data, and what the feature contributes to
         the distance between the two.
     words : list of pairs of str
-        What a feature is called above and below the mean.
+        Words for a feature above and below the mean.
     kinds : list of str
         Kind of the column of each feature.
     """

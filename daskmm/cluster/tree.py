@@ -247,7 +247,7 @@ class ClusterTree(ClusterMixin, BaseEstimator):
         Returns
         -------
         ndarray, dask Array or Series of int32, of shape (n_samples,)
-            In the form that `KMeans.predict` gives.
+            The form is that of `KMeans.predict`.
         """
         above, fitted = self.ancestors(level), FittedCenters.of(self._fitted())
         X = fitted.table(X, feature_dim)

@@ -246,7 +246,8 @@ def check_squares(rows: NDArray, position: Position, light: NDArray[np.bool_]) -
 
 
 _PARTIAL = (
-    ", or give missing='partial' (--missing partial), which models of centres and mixtures take"
+    ", or give missing='partial' (--missing partial), which KMeans, PowerKMeans, "
+    "EntropyPowerKMeans and GaussianMixture take"
 )
 
 

@@ -60,13 +60,13 @@ class Profile:
     name : str
         Name of the column.
     what : str
-        What the texts are: "mean", "share", "commonest levels" or "time of the year".
+        Kind of the texts: "mean", "share", "commonest levels" or "time of the year".
     texts : list of str
         Mean, share or commonest levels of each cluster.
     overall : str
         The same of all rows.
     briefs : list of str
-        What a sentence says of each cluster.
+        Words for each cluster in a sentence.
     notes : list of str
         What else is known of each cluster: the ends of the middle half of its values, or the share
         of those that are not 0.
@@ -98,7 +98,7 @@ def profile_of(
     place : int
         Its number.
     column : Column or None
-        What is known of a mixed column; None for a column of a table of numbers.
+        The mixed column; None for a column of a table of numbers.
     means : Means
         The means of all columns.
     sampled : Sampled or None

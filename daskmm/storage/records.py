@@ -176,7 +176,7 @@ def write_state(path: Path, value: Any, kind: str = "state") -> None:
     value : any value that `encode` takes
         The value.
     kind : str
-        What the value is, for `kind_of`.
+        Kind of the value, as `kind_of` returns it.
 
     Raises
     ------

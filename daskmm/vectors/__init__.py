@@ -1,7 +1,7 @@
-"""From clusters of embeddings to an index: lists on disk, faiss, recall, duplicates and topics.
+"""Turn clusters of embeddings into lists on disk, an index of faiss, duplicates and topics.
 
-Tables may be larger than memory. All functions take a fitted estimator with centres, and what its
-`predict` takes.
+Tables may be larger than memory. All functions take a fitted estimator with centres, and a
+table that its `predict` takes.
 """
 
 from daskmm.vectors.faiss_index import to_faiss

@@ -32,7 +32,7 @@ class SortedRows:
     numbers : ndarray of shape (n_rows,), int64
         Number of each row in the table; they ascend within a cluster.
     offsets : ndarray of shape (n_clusters + 1,), int64
-        Where the rows of each cluster begin and end.
+        First row of each cluster, and the number of rows at the end.
     """
 
     rows: NDArray

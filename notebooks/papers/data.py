@@ -30,7 +30,7 @@ class RealData:
         self.folder = None if folder is None else Path(folder)
 
     def has(self, name: str) -> bool:
-        """Return whether a data set is at hand."""
+        """Return whether a data set is available."""
         return name in _OWN or (self.folder is not None and (self.folder / f"{name}.npz").exists())
 
     def load(self, name: str) -> Rows:
@@ -46,7 +46,7 @@ class RealData:
             return rows, labels
         if self.folder is None or not self.has(name):
             where = self.folder or "no folder: --data names one, or DASKMM_SHARED its parent"
-            raise FileNotFoundError(f"{name}.npz with X and y is not at hand ({where})")
+            raise FileNotFoundError(f"{name}.npz with X and y is not available ({where})")
         with np.load(self.folder / f"{name}.npz") as file:
             return np.asarray(file["X"], dtype=np.float64), file["y"].astype(np.int64)
 
@@ -60,4 +60,4 @@ def zscore(rows: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def absent(name: str) -> str:
     """Return why a cell cannot be run without a data set."""
-    return f"data not at hand: {name}"
+    return f"data not available: {name}"

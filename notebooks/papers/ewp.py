@@ -235,7 +235,7 @@ def _table_4(repeats: int, data: RealData) -> Iterator[Planned | Left]:
         rows, truth = data.load(name)
         sizes = {"k": len(np.unique(truth)), "n": len(rows), "p": rows.shape[1]}
         for column, size in sizes.items():
-            yield mean_of(row, column, "at hand", [size])
+            yield mean_of(row, column, "available", [size])
 
 
 def _table_5(repeats: int, data: RealData) -> Iterator[Planned | Left]:
@@ -350,9 +350,9 @@ EXPERIMENTS = (
         "Table 4",
         _table_4,
         (1, 1),
-        {"at hand": "sizes of the data at hand"},
-        ("at hand",),
-        "sizes of the data at hand",
+        {"available": "sizes of the available data"},
+        ("available",),
+        "sizes of the available data",
         (),
         equal,
     ),

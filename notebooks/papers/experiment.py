@@ -18,7 +18,7 @@ VERDICTS = (REPRODUCED, MATCHED, EXCEEDED, MISSED, ABSENT, UNTRIED)
 N_PRINTED = 20
 # A cell within this, or within two printed standard deviations, is reproduced.
 TOLERANCE = 0.05
-# By how much a print is wrong on purpose, up or down, to see whether it would be matched too.
+# Prints are made wrong by this much, up or down, to see whether they would be matched too.
 OFFSETS = tuple(round(0.1 + 0.01 * step, 2) for step in range(11))
 
 
@@ -152,7 +152,7 @@ class Experiment:
     protocol : tuple of str
         The conventions, one for each method, that the whole table is judged by.
     protocol_reason : str
-        Where each of them stands in the text or, where it says nothing, what was fixed.
+        Place of each of them in the text; if it says nothing, the choice that was fixed.
     own : tuple of str
         Rows or columns of the paper's own method; the others are its peers.
     judge : Judge

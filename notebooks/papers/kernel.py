@@ -154,7 +154,7 @@ def _table_1(
             each = _scores(method, name, _SCALED, init, n, data, which=1)
             yield mean_of(row, method + suffix, _SMALLER, each)
         yield mean_of(row, _OWN + suffix, _DEFAULTS, _defaults(name, min(n, 5), data))
-    yield Left("Average Rank", None, "a mean of ranks over sets that are not all at hand")
+    yield Left("Average Rank", None, "a mean of ranks over sets that are not all available")
 
 
 def _table_4(repeats: int, data: RealData) -> Iterator[Planned | Left]:
@@ -207,14 +207,14 @@ def _other_side(column: str, printed: float) -> list[float]:
     return [0.5 if printed < 0.05 else 0.001]
 
 
-_NOT_OURS = "no program at hand: quoted in print from Du et al. (2015)"
+_NOT_OURS = "no program available: quoted in print from Du et al. (2015)"
 _MULTI = {"Yale": "yale", "Jaffe": "jaffe", "ORL": "orl", "COIL20": "coil20"}
 
 
 def _table_2(repeats: int, data: RealData) -> Iterator[Planned | Left]:
     for method in ("MKKM", "RKKM", "RMKKM"):
         yield Left(None, method, _NOT_OURS)
-    yield Left("Average Rank", None, "a mean of ranks over sets and methods not all at hand")
+    yield Left("Average Rank", None, "a mean of ranks over sets and methods not all available")
     for row, name in _MULTI.items():
         if not data.has(name):
             yield Left(row, None, absent(row))

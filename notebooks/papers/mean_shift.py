@@ -33,7 +33,7 @@ from papers.printed import printed_tables
 
 FloatArray = NDArray[np.float64]
 
-# Print's name and ours; the others are not at hand.
+# Print's name and ours; the others are not available.
 _SETS = {
     "GLIOMA": "glioma",
     "Appendicitis": "appendicitis",
@@ -130,7 +130,7 @@ def _best(grid: Grid, h: float | None = None, lam: float | None = None) -> tuple
 
 
 def _sets(data: RealData) -> list[tuple[str, str]]:
-    """Return print's name and ours of the sets at hand."""
+    """Return print's name and ours of the sets available."""
     return [(printed, name) for printed, name in _SETS.items() if data.has(name)]
 
 
@@ -150,10 +150,10 @@ def _table_1(repeats: int, data: RealData) -> Iterator[Planned | Left]:
         rows, truth = data.load(name)
         sizes = {"# Features": rows.shape[1], "# Clusters": len(np.unique(truth))}
         for column, size in sizes.items():
-            yield mean_of(printed, column, "at hand", [size])
+            yield mean_of(printed, column, "available", [size])
         complete = int(np.isfinite(rows).all(axis=1).sum())
         readings = {
-            "at hand": len(rows),
+            "available": len(rows),
             "distinct": len(np.unique(rows, axis=0)),
             "complete": complete,
         }
@@ -360,8 +360,8 @@ _PEERS = {
     _GAP: "k-means with the number of clusters of the gap statistic, on standardised features",
     "z-scored": "on standardised features: scikit-learn's k-means, told the number of classes, and "
     "mean shift; G-means at level .0001; DP-means with the penalty of its paper, which knows the "
-    "number of classes, and entropy weighted with λ/n = .05 V (its paper is not at hand); RCC with "
-    "its authors' settings",
+    "number of classes, and entropy weighted with λ/n = .05 V (its paper is not available); RCC "
+    "with its authors' settings",
     "raw": "the same on raw features",
     "twice as many": "k-means told twice the number of classes, as a gap statistic may choose",
     "half the distance": "mean shift, bandwidth half the root mean squared distance of two rows",
@@ -406,12 +406,12 @@ EXPERIMENTS = (
         _table_1,
         (1, 1),
         {
-            "at hand": "sizes of the data at hand",
+            "available": "sizes of the available data",
             "distinct": "rows that differ",
             "complete": "rows without missing values",
         },
-        ("at hand",),
-        "sizes of the data at hand",
+        ("available",),
+        "sizes of the available data",
         (),
         equal,
         remark="Appendicitis has 106 rows in the authors' file too.",

@@ -27,7 +27,7 @@ def keep(path: str | Path, key: Key, found: Iterable[Finding], whole: bool = Tru
     path, found = Path(path), list(found)
     all_of = _parsed(path.read_text(encoding="utf-8")) if path.exists() else {}
     if not whole:
-        # What cannot be run is said again each time.
+        # Cells that cannot be run are reported again each time.
         names = {_name(one) for one in found}
         before = [one for one in all_of.get(key, []) if isinstance(one, Measured)]
         found = [one for one in before if _name(one) not in names] + found

@@ -70,7 +70,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What verdicts are worth: how many of the cells run are reproduced, and by any choice.
+    """Count how many of the cells run are reproduced, and how many by any choice.
 
     A chance is how many would be if each print were replaced by a wrong one.
     """
