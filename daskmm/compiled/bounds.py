@@ -136,17 +136,18 @@ def update_nearest(
     labels: NDArray[np.int32],
     lower: FloatArray,
     upper: FloatArray,
+    lists: NDArray[np.int32] | None = None,
 ) -> int | None:
     """Update the nearest centres of some rows, and their bounds.
 
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features)
-        Rows in the input's units; any numeric dtype and memory order will do.
         Rows in the input's units, in any numeric dtype and memory order.
     coordinates : FeatureCoordinates
         The model's coordinates, which must not be whitened: whitening rounds a row by its place in
         the block.
+    prepared : PreparedCenters
         The centres, for squared Euclidean distances without feature weights.
     moved : Moves or None
         How the centres have moved since labels and bounds were computed; None if they have not been
@@ -157,6 +158,8 @@ def update_nearest(
         Lower bounds of the distance to any other centre; updated.
     upper : ndarray of shape (n_rows,)
         Upper bounds of the distance to the nearest centre; updated.
+    lists : ndarray of int32 of shape (n_rows, n_listed), optional
+        Output, where `moved` is None: near centres of each row, the nearest one among them.
 
     Returns
     -------
@@ -178,8 +181,9 @@ def update_nearest(
     # A distance of ∞ means that the next step has to compute it.
     found, near, squares = np.empty(len(at), np.int32), np.full(len(at), np.inf), np.empty(len(at))
     known = {"labels": found, "lower": squares, "upper": near}
-    few = len(at) <= _FEW and call_in_parts("compare_all", some, dtype, 1, known, shared)
-    if not few and not nearest_centers(some, coordinates, prepared, found, None, squares):
+    few = len(at) <= _FEW and lists is None
+    few = few and call_in_parts("compare_all", some, dtype, 1, known, shared)
+    if not few and not nearest_centers(some, coordinates, prepared, found, None, squares, lists):
         return None
     labels[at] = found
     lower[at] = (1.0 - _DOUBT) * np.sqrt(np.maximum(squares, 0.0))

@@ -47,6 +47,7 @@ NO_SUMS = {
     "n_far": 0,
     "scored": True,
     "n_leading": 0,
+    "n_listed": 0,
     "s": -np.inf,
     "rounding": 0.0,
     "tie": 0.0,
@@ -254,6 +255,7 @@ def block_sums(
     fields = {
         "n_far": n_listed,
         "scored": is_scored(k, dtype, is_plain),
+        "n_listed": 0,
         "s": s,
         # In double precision, inexact distances of soft steps have been recomputed.
         "rounding": 0.0 if dtype == _DOUBLE and not assigned else _rounding(dtype, p),

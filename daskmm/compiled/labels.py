@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,6 +22,7 @@ def nearest_centers(
     labels: NDArray[np.int32],
     distances: FloatArray | None = None,
     others: FloatArray | None = None,
+    lists: NDArray[np.int32] | None = None,
 ) -> bool:
     """Write the nearest centre of each row, and its distance, to the given arrays.
 
@@ -37,6 +40,8 @@ def nearest_centers(
         Output: the distance Σ_l w_l (z_l − θ_l)² to that centre.
     others : ndarray of shape (n_rows,), optional
         Output: lower bounds of the distances to all other centres, which hold in spite of rounding.
+    lists : ndarray of int32 of shape (n_rows, n_listed), optional
+        Output: near centres of each row, the nearest one among them; they may be repeated.
 
     Returns
     -------
@@ -44,13 +49,37 @@ def nearest_centers(
         False if a row is not finite in the model's coordinates, or its squared norm overflows;
         labels and distances are undefined then.
     """
+    dtype, tile, fields = _fields(rows, coordinates, prepared)
+    fields["rounding"] = product_rounding(dtype, rows.shape[1])
+    fields["n_listed"] = 0 if lists is None else lists.shape[1]
+    fields |= prepared.leading(dtype, rows, coordinates)
+    of_rows = {"labels": labels, "distances": distances, "others": others, "lists": lists}
+    return call_in_parts("nearest_centers", rows, dtype, tile, of_rows, fields)
+
+
+def nearest_listed(
+    rows: NDArray,
+    coordinates: FeatureCoordinates,
+    prepared: PreparedCenters,
+    labels: NDArray[np.int32],
+    lists: NDArray[np.int32],
+) -> None:
+    """Write the nearest, up to rounding, of the centres that are listed for each row.
+
+    The parameters are those of `nearest_centers`; `lists` is only read.
+    """
+    dtype, tile, fields = _fields(rows, coordinates, prepared)
+    fields["n_listed"] = lists.shape[1]
+    of_rows = {"labels": labels, "lists": lists}
+    call_in_parts("nearest_listed", rows, dtype, tile, of_rows, fields)
+
+
+def _fields(
+    rows: NDArray, coordinates: FeatureCoordinates, prepared: PreparedCenters
+) -> tuple[np.dtype, int, dict[str, Any]]:
+    """Return the dtype of the distances, the rows per tile, and fields of `src/loops.h`."""
     k, p = prepared.centers.shape
     frame = frame_of(coordinates)
     dtype = prepared.dtype_for(rows, frame["scale"], -np.inf)
     tile = tile_rows(len(rows), k, p, dtype)
-    fields = frame | prepared.fields(dtype) | NO_SUMS
-    fields["rounding"] = product_rounding(dtype, p)
-    if others is None:
-        fields |= prepared.leading(dtype, rows, coordinates)
-    of_rows = {"labels": labels, "distances": distances, "others": others}
-    return call_in_parts("nearest_centers", rows, dtype, tile, of_rows, fields)
+    return dtype, tile, frame | prepared.fields(dtype) | NO_SUMS

@@ -32,7 +32,8 @@ _REMEDY = (
     "pip install --force-reinstall --no-deps --no-cache-dir -v daskmm"
 )
 # Types of the fields in `src/loops.h`; the type of an array of `void` depends on another field.
-_TYPES = {"int64_t": "i8", "int32_t": "i4", "int8_t": "i1", "uint8_t": "b1", "double": "f8"}
+_TYPES = {"int64_t": "i8", "int32_t": "i4", "int8_t": "i1", "uint8_t": "b1"}
+_TYPES |= {"double": "f8", "float": "f4"}
 _CHOICES = {
     "R": ("single_rows", ("f8", "f4")),
     "T": ("single", ("f8", "f4")),

@@ -25,8 +25,9 @@ FloatArray = NDArray[np.float64]
 
 # The power of memberships is chosen from at most this many distances, rows, and values of rows.
 _DISTANCES, _MOST_ROWS, _VALUES = 1 << 18, 1_000, 1 << 22
-# The profile of a fit is that of at most so many rows of its sample, or so many per cluster.
-_ROWS_OF_PROFILE, _ROWS_PER_CLUSTER = 20_000, 16
+# The profile of a fit is that of at most so many rows of its sample. They are fewer if their
+# distances to all centres would be more than this, but at least so many per cluster.
+_ROWS_OF_PROFILE, _PRODUCTS_OF_PROFILE, _ROWS_PER_CLUSTER = 20_000, 5_000_000, 8
 # 2^64 divided by the golden ratio.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 # Label of rows that belong to no cluster.
@@ -221,7 +222,8 @@ def distance_profile(passes: Passes, coordinates: Rows, state: CenterState) -> D
 
 def profile_of_sample(sample: Sample, state: CenterState) -> DistanceProfile:
     """Compute the profile of rows in memory, in the model's coordinates, or of some of the rows."""
-    most = max(_ROWS_OF_PROFILE, _ROWS_PER_CLUSTER * len(state.centers))
+    k = len(state.centers)
+    most = max(min(_ROWS_OF_PROFILE, _PRODUCTS_OF_PROFILE // k), _ROWS_PER_CLUSTER * k)
     rows, weights = thinned(sample.rows, sample.weights, most, 0)
     passes = weighted_passes(rows, weights)
     return distance_profile(passes, Coordinates.identity(rows.shape[1]), state)

@@ -17,13 +17,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from daskmm.compiled import library
 from daskmm.engine.passes import tree_reduce
 from daskmm.numerics.distances import product_rounding, squared_distances
 from daskmm.numerics.rows import tile_rows, tiles
@@ -43,6 +44,8 @@ _WIDE, _PARTITIONS_OF_WIDE, _STEPS_OF_WIDE = 128, 2, 2
 _ROWS_PER_CLUSTER = 32
 # Number of rows per cell from which the cells are formed, and of hard steps that form them.
 _ROWS_PER_CELL, _STEPS_TO_CELLS = 100, 5
+# Up to so many centres, a dense matrix of weights is multiplied faster than a sparse one is made.
+_FEW_CENTERS = 128
 # Largest number of clusters per cell when centres are chosen among those of all partitions.
 CLUSTERS_PER_CELL = 128
 
@@ -122,7 +125,7 @@ def chosen_by_cells(
     cells = _Cells.of(candidates, weights, cell)
     found = []
     for seed in seeds:
-        places = np.concatenate(_greedy(cells, n_clusters, np.random.default_rng(seed)))
+        places = _greedy(cells, n_clusters, np.random.default_rng(seed))
         if len(places) < n_clusters:  # every candidate coincides with a chosen one
             others = np.setdiff1d(np.arange(len(candidates)), places)
             places = np.concatenate([places, others[: n_clusters - len(places)]])
@@ -146,10 +149,6 @@ class _Cells:
         Squared norms of the rows.
     slices : list of slice
         Rows of each cell; none is empty.
-    products : dict of int to ndarray of shape (n_rows_of_cell, n_rows_of_cell), float32
-        First row of a cell -> inner products of all pairs of its rows. They are computed on first
-        use, for cells with at most as many rows as features: one large product then takes less
-        time than many small ones.
     """
 
     order: NDArray[np.intp]
@@ -157,7 +156,6 @@ class _Cells:
     weights: FloatArray
     norms: NDArray[np.float32]
     slices: list[slice]
-    products: dict[int, NDArray[np.float32]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, rows: FloatArray, weights: FloatArray, cell: NDArray[np.int64]) -> Self:
@@ -174,32 +172,34 @@ class _Cells:
         norms = np.einsum("ij,ij->i", about_means, about_means)
         return cls(order, about_means, weights[order], norms, slices)
 
+    @property
+    def rounding(self) -> float:
+        """Largest rounding error of a distance, relative to the norms."""
+        return float(product_rounding(self.rows.dtype, self.rows.shape[1]))
+
     def distances(self, cell: slice, candidates: NDArray[np.intp]) -> NDArray[np.float32]:
         """Return the squared distances of the rows of a cell from some rows of the cell."""
-        own = self.rows[cell]
-        if len(own) > own.shape[1]:
-            products = own @ self.rows[candidates].T
-        else:
-            if cell.start not in self.products:
-                self.products[cell.start] = own @ own.T
-            products = self.products[cell.start][candidates - cell.start].T
         sizes = self.norms[cell, None] + self.norms[candidates]
-        distances = sizes - 2.0 * products
+        distances = sizes - 2.0 * (self.rows[cell] @ self.rows[candidates].T)
         # Smaller differences are rounding errors. If they counted as costs, most centres would go
         # to heavy rows, and to cells with a far row.
-        distances[distances <= product_rounding(own.dtype, own.shape[1]) * sizes] = 0.0
+        distances[distances <= self.rounding * sizes] = 0.0
         return distances
 
 
 def _in_single(rows: FloatArray, n_cells: int, rng: np.random.Generator) -> NDArray:
     """Return centred, scaled rows in float32 if they differ enough; else the rows themselves."""
     with np.errstate(over="ignore", invalid="ignore"):
-        z = rows - rows.mean(axis=0)
-        z /= np.abs(z).max() or 1.0
-        some, probes = (z[rng.choice(len(z), n)] for n in (n_cells, _PROBES))
-        nearest = squared_distances(probes, some).min(axis=1)
-        resolved = np.median(nearest) >= _RESOLVED * np.einsum("ij,ij->i", z, z).max()
-    return z.astype(np.float32) if resolved else rows
+        mean = rows.mean(axis=0)
+        largest = max((rows.max(axis=0) - mean).max(), (mean - rows.min(axis=0)).max()) or 1.0
+        z = np.empty(rows.shape, np.float32)
+        for tile in tiles(len(rows), tile_rows(rows.shape[1], 1)):
+            z[tile] = (rows[tile] - mean) / largest
+        drawn = np.concatenate([rng.choice(len(rows), n) for n in (n_cells, _PROBES)])
+        some = (rows[drawn] - mean) / largest
+        nearest = squared_distances(some[n_cells:], some[:n_cells]).min(axis=1)
+        norms = np.einsum("ij,ij->i", z, z, dtype=np.float64)
+        return z if np.median(nearest) >= _RESOLVED * norms.max() else rows
 
 
 def _candidates_of_partition(
@@ -220,9 +220,11 @@ def _candidates_of_partition(
     cells = _Cells.of(rows, weights, nearest_centers(seen, coarse))
     n_steps = STEPS_IN_CELLS if rows.shape[1] < _WIDE else _STEPS_OF_WIDE
     nearest, n_centers = np.empty(len(rows), np.int64), 0
-    for cell, chosen in zip(cells.slices, _greedy(cells, n_clusters, rng), strict=True):
+    chosen = np.sort(_greedy(cells, n_clusters, rng))
+    for cell in cells.slices:
         own, v = cells.rows[cell], cells.weights[cell]
-        found = _stepped(own, v, cells.rows[chosen], n_steps)
+        first, end = np.searchsorted(chosen, (cell.start, cell.stop))
+        found = _stepped(own, v, cells.rows[chosen[first:end]], n_steps)
         nearest[cells.order[cell]] = n_centers + nearest_centers(own, found)
         n_centers += len(found)
     mass, sums = _sums(rows, weights, nearest, n_centers)
@@ -230,41 +232,68 @@ def _candidates_of_partition(
     return [(sums[held] / mass[held, None], mass[held])]
 
 
-def _greedy(cells: _Cells, n_clusters: int, rng: np.random.Generator) -> list[list[int]]:
+def _greedy(cells: _Cells, n_clusters: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Run greedy k-means++ with distances within the cells only.
 
-    As in k-means++, a cell is drawn with probability proportional to the cost of its rows. The
-    best of the rows drawn in it becomes a centre.
+    The first row of each cell is drawn by weight. Then, as in k-means++, a cell is drawn with
+    probability proportional to the cost of its rows, and the best of the rows drawn in it becomes a
+    centre.
 
     Returns
     -------
-    list of list of int
-        Rows chosen in each cell, at least one each; fewer than `n_clusters` in all if every row
-        coincides with a chosen one.
+    ndarray of int
+        Chosen rows, at least one of each cell; fewer than `n_clusters` if every row coincides with
+        a chosen one.
     """
+    trials = 2 + int(np.log(n_clusters))
+    uniforms = rng.random((n_clusters, 1 + trials))
+    if not library.available():
+        return _greedy_by_numpy(cells, uniforms)
+    chosen = np.empty(n_clusters, np.int64)
+    library.call(
+        "greedy_choice",
+        n=len(cells.rows),
+        p=cells.rows.shape[1],
+        k=n_clusters,
+        n_cells=len(cells.slices),
+        n_trials=trials,
+        rounding=cells.rounding,
+        rows=cells.rows,
+        norms=cells.norms,
+        weights=cells.weights,
+        ends=np.array([cell.stop for cell in cells.slices]),
+        uniforms=uniforms,
+        chosen=chosen,
+    )
+    return chosen[chosen >= 0]
+
+
+def _greedy_by_numpy(cells: _Cells, uniforms: FloatArray) -> NDArray[np.int64]:
+    """Make the choice of `_greedy`, given the random numbers of each centre."""
     slices = cells.slices
-    first = [cell.start + _drawn(cells.weights[cell], 1, rng) for cell in slices]
-    chosen = [[int(one[0])] for one in first]
+    first = [
+        cell.start + _drawn(cells.weights[cell], own[1:2])
+        for cell, own in zip(slices, uniforms, strict=False)
+    ]
+    chosen = [int(one[0]) for one in first]
     smallest = np.concatenate(
         [cells.distances(cell, one)[:, 0] for cell, one in zip(slices, first, strict=True)]
     )
     rates = cells.weights * smallest
     costs = np.array([rates[cell].sum() for cell in slices])
-    trials = 2 + int(np.log(n_clusters))
-    for _ in range(n_clusters - len(slices)):
-        total = costs.sum()
-        if not total > 0:  # every row coincides with a centre
+    for own in uniforms[len(slices) :]:
+        if not costs.sum() > 0:  # every row coincides with a centre
             break
-        index = int(rng.choice(len(costs), p=costs / total))
+        index = int(_drawn(costs, own[:1])[0])
         cell = slices[index]
-        drawn = cell.start + _drawn(rates[cell], trials, rng)
+        drawn = cell.start + _drawn(rates[cell], own[1:])
         reduced = np.minimum(cells.distances(cell, drawn), smallest[cell, None])
         best = int(np.argmin(cells.weights[cell] @ reduced))
-        chosen[index].append(int(drawn[best]))
+        chosen.append(int(drawn[best]))
         smallest[cell] = reduced[:, best]
         rates[cell] = cells.weights[cell] * reduced[:, best]
         costs[index] = rates[cell].sum()
-    return chosen
+    return np.array(chosen)
 
 
 def _coarse(rows: NDArray, weights: FloatArray, n_cells: int, rng: np.random.Generator) -> NDArray:
@@ -302,15 +331,19 @@ def _sums(
     v: NDArray = weights
     if rows.dtype == np.float32:
         v = (weights / weights.max()).astype(rows.dtype)
-    of_rows = csr_array((v, nearest, np.arange(len(rows) + 1)), (len(rows), n_centers))
     mass: FloatArray = np.bincount(nearest, v, n_centers).astype(np.float64, copy=False)
-    return mass, of_rows.T @ rows
+    if n_centers > _FEW_CENTERS:
+        of_rows = csr_array((v, nearest, np.arange(len(rows) + 1)), (len(rows), n_centers))
+        return mass, of_rows.T @ rows
+    by_center = np.zeros((n_centers, len(rows)), rows.dtype)
+    by_center[nearest, np.arange(len(rows))] = v
+    return mass, by_center @ rows
 
 
-def _drawn(rates: FloatArray, n_draws: int, rng: np.random.Generator) -> NDArray[np.intp]:
+def _drawn(rates: FloatArray, uniforms: FloatArray) -> NDArray[np.intp]:
     """Draw indices with probability proportional to their rates, with replacement."""
     reached = np.cumsum(rates)
-    drawn = np.searchsorted(reached, rng.random(n_draws) * reached[-1], side="right")
+    drawn = np.searchsorted(reached, uniforms * reached[-1], side="right")
     return np.minimum(drawn, len(reached) - 1)
 
 

@@ -69,6 +69,8 @@ class CenterState:
         are negligible next to it. None if they leave out nothing.
     relaxation : float
         How far the step moves the centres, relative to the way to the means.
+    n_relaxed : int
+        Number of steps so far that moved them farther than that.
     directions : ndarray of shape (n_directions, n_features) or None
         Directions of partial distances; None where they are the principal ones of the centres.
     """
@@ -82,7 +84,21 @@ class CenterState:
     gaps: bool = False
     shares: FloatArray | None = None
     relaxation: float = 1.0
+    n_relaxed: int = 0
     directions: NDArray[np.float32] | None = None
+
+    @property
+    def near(self) -> bool:
+        """Whether the step compares rows in memory with centres near them only, if these are known.
+
+        Over-relaxed steps do, if it is their turn.
+        """
+        return self.relaxation > 1.0 and self.is_turn_of_lists
+
+    @property
+    def is_turn_of_lists(self) -> bool:
+        """Whether `n_relaxed` is none of 0, 2, 6, 14, 30, …, at which all centres are compared."""
+        return bool((self.n_relaxed + 2) & (self.n_relaxed + 1))
 
     @functools.cached_property
     def prepared(self) -> dispatch.PreparedCenters:

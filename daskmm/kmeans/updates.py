@@ -32,7 +32,7 @@ from daskmm.data.blocks import Position, row_blocks
 from daskmm.engine.changes import compare
 from daskmm.engine.first_pass import MANY_CLUSTERS
 from daskmm.engine.passes import Passes, one_blas_thread, run_on_threads
-from daskmm.kmeans.bounds import Bounds, KeptBounds
+from daskmm.kmeans.bounds import Bounds, Compared, KeptBounds
 from daskmm.kmeans.sums import CenterState, CenterSums, PerStart, center_sums, showing
 from daskmm.kmeans.trimming import trimmed_sums
 from daskmm.mm.driver import Step
@@ -411,8 +411,8 @@ class CentersProblem:
     def steps(self, states: Sequence[CenterState]) -> list[Step[CenterState]]:
         """Take one MM step of each state, in one pass."""
         with one_blas_thread():  # set once for all, because this takes as long as a short step
-            found, apart = self.sums(states), self._bounds.separations(len(states))
-            steps = [self._step(*of_one) for of_one in zip(states, found, apart, strict=True)]
+            found, compared = self.sums(states), self._bounds.compared(len(states))
+            steps = [self._step(*of_one) for of_one in zip(states, found, compared, strict=True)]
         if not self.update.trim:
             self._bounds.after([step.state.centers for step in steps])
         return steps
@@ -475,12 +475,19 @@ class CentersProblem:
         """Return the mean distance with which `repeated_centers` compares centres."""
         return max(sums.inertia / self.weight, self.rounding / COINCIDENT ** (self.degree / 2))
 
-    def _step(self, before: CenterState, sums: CenterSums, separation: float) -> Step[CenterState]:
+    def _step(self, before: CenterState, sums: CenterSums, compared: Compared) -> Step[CenterState]:
         after = self.update.update(sums, before, self.weight)
         soft_of_many = len(before.centers) >= MANY_CLUSTERS and before.s > -np.inf
         if soft_of_many and self._leaves_out and not before.partial:
             after = replace(after, shares=sums.weights / self.weight)
+        if before.relaxation > 1.0:
+            after = replace(after, n_relaxed=before.n_relaxed + 1)
         inertia = sums.inertia / self.weight
+        # Counting takes as long as a step that compares rows with few centres.
+        n_coincident = 0
+        if not compared.near:
+            separation = compared.separation
+            n_coincident = coincident_centers(before, self.yardstick(sums), separation)
         return Step(
             state=after,
             objective=sums.objective / self.weight,
@@ -489,8 +496,9 @@ class CentersProblem:
             hardness=sums.hardness / self.weight,
             cluster_weights=sums.weights,
             shift=float(np.sqrt(np.square(after.centers - before.centers).sum(axis=1).max())),
-            moved=_moved(before, after),
-            coincident_centers=coincident_centers(before, self.yardstick(sums), separation),
+            moved=compared.near or _moved(before, after),
+            coincident_centers=n_coincident,
+            resumable=not (compared.listed and after.is_turn_of_lists),
         )
 
 

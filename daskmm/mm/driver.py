@@ -210,6 +210,7 @@ def iterate(
     found = context.journal.recall()
     runs = [_started(problem, start, schedule) for start in found or starts]
     n_iter = first = max(len(run.history) for run in runs)
+    resumable = runs
     entered = time.monotonic()
     try:
         while n_iter < schedule.max_iter and context.stopped is None:
@@ -223,7 +224,9 @@ def iterate(
             taken = dict(zip(active, steps, strict=True))
             # Assigned at once, so that an interrupt never leaves runs of different iterations.
             runs = _after(runs, taken, schedule, problem, time.perf_counter() - context.began, race)
-            context.journal.keep(runs)
+            if all(runs[i].stage == "done" or step.resumable for i, step in taken.items()):
+                resumable = runs
+            context.journal.keep(resumable)
             if problem.exact or logger.isEnabledFor(logging.DEBUG):
                 scale = max(step.inertia + abs(step.penalty) for step in steps)
                 leader = runs[active[first_best([runs[index].last for index in active], scale)]]

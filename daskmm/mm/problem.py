@@ -49,7 +49,10 @@ class Step(Generic[S]):
     moved : bool
         Whether anything changed at all.
     coincident_centers : int
-        Number of centres of the state before that coincide with another one.
+        Number of centres of the state before that coincide with another one. Steps that do not
+        count them say 0.
+    resumable : bool
+        Whether the next step does not depend on more than the state after this one.
     """
 
     state: S
@@ -61,6 +64,7 @@ class Step(Generic[S]):
     shift: float
     moved: bool
     coincident_centers: int
+    resumable: bool = True
 
 
 class Problem(Protocol[S]):

@@ -43,7 +43,7 @@ def test_all_entries_are_in_the_library_with_the_version_of_the_header():
     version, structures, entries = library.interface()
     loops = library._library()
     assert loops.daskmm_version() == version
-    assert len(entries) == 13
+    assert len(entries) == 15
     for name, layout in entries.items():
         assert getattr(loops, f"daskmm_{name}") is not None
         assert layout in structures.values()

@@ -5,11 +5,14 @@ import pytest
 from sklearn.cluster import kmeans_plusplus
 
 from daskmm import KMeans
+from daskmm.compiled import library
 from daskmm.engine.first_pass import MANY_CLUSTERS
 from daskmm.kmeans.cells import (
     CLUSTERS_PER_CELL,
     PARTITIONS,
     _Cells,
+    _greedy,
+    _greedy_by_numpy,
     _in_single,
     _stepped,
     candidates_by_cells,
@@ -18,6 +21,7 @@ from daskmm.kmeans.cells import (
 from daskmm.numerics.distances import squared_distances
 
 K = MANY_CLUSTERS
+needs_library = pytest.mark.skipif(not library.available(), reason="needs the compiled loops")
 PLAIN = {"n_init": 1, "standardize": False, "random_state": 0}
 
 
@@ -61,7 +65,7 @@ def test_steps_within_a_cell_are_those_of_lloyd():
     np.testing.assert_array_equal(_stepped(X, weights, ended, 1), ended)
 
 
-@pytest.mark.parametrize("p", [3, 200], ids=["many rows per cell", "few rows per cell"])
+@pytest.mark.parametrize("p", [3, 200])
 def test_distances_within_cells_are_those_of_the_definition(p):
     rng = np.random.default_rng(0)
     cell = rng.integers(3, size=90)
@@ -73,7 +77,24 @@ def test_distances_within_cells_are_those_of_the_definition(p):
         expected = squared_distances(X[cells.order[own]], X[cells.order[chosen]])
         found = unit**2 * cells.distances(own, chosen)
         np.testing.assert_allclose(found, expected, atol=1e-5 * expected.max())
-    assert (len(cells.products) > 0) == (p == 200)
+
+
+@needs_library
+@pytest.mark.parametrize("n_cells", [1, 7])
+@pytest.mark.parametrize("p", [1, 3, 64])
+def test_compiled_choices_within_cells_are_those_of_numpy(n_cells, p):
+    rng = np.random.default_rng(p)
+    X = rng.normal(size=(400, p))
+    X[::3] = X[0]  # rows that coincide with a chosen one have no cost
+    cells = _Cells.of(X, rng.uniform(0.5, 2.0, 400), rng.integers(n_cells, size=400))
+    for n_clusters in (n_cells, 40, 400):
+        uniforms = np.random.default_rng(0).random((n_clusters, 3 + int(np.log(n_clusters))))
+        found = _greedy(cells, n_clusters, np.random.default_rng(0))
+        expected = _greedy_by_numpy(cells, uniforms)
+        # Of rows that coincide, either may be chosen.
+        np.testing.assert_array_equal(cells.rows[found[:40]], cells.rows[expected[:40]])
+        # Later draws may fall on another row by rounding.
+        assert len(found) == len(expected) == len(set(found.tolist()))
 
 
 @pytest.mark.parametrize(("far", "single"), [(10.0, True), (1e4, False)])

@@ -39,7 +39,7 @@ extern "C" DASKMM_PUBLIC int daskmm_highest_level() { return highest_level(); }
 extern "C" DASKMM_PUBLIC int daskmm_version() { return DASKMM_VERSION; }
 // Sizes of the structures, in the order of loops.h.
 extern "C" DASKMM_PUBLIC int daskmm_size(int which) {
-  const int sizes[] = {sizeof(Step),   sizeof(Moments), sizeof(Terms), sizeof(Moving),
-                       sizeof(Bounds), sizeof(Mixture), sizeof(Sparse)};
-  return which >= 0 && which < 7 ? sizes[which] : 0;
+  const int sizes[] = {sizeof(Step),   sizeof(Moments), sizeof(Terms),  sizeof(Moving),
+                       sizeof(Bounds), sizeof(Mixture), sizeof(Sparse), sizeof(Greedy)};
+  return which >= 0 && which < 8 ? sizes[which] : 0;
 }

@@ -11,13 +11,17 @@ template <class R, class T> struct Search : Tile<R, T> {
   using Base::a, Base::p, Base::k, Base::rows, Base::d, Base::norms;
   Coordinates<R> coordinates;
   Leading<T> leading;
+  Nearby<T> nearby;
   T *smallest, *second, *nearest;
   double *exact, *raw;
 
   explicit Search(const Step& a)
-      : Base(a), coordinates(a.p, a.code, a.mean, a.scale, a.whitening, a.scaled != 0), leading(a) {}
+      : Base(a),
+        coordinates(a.p, a.code, a.mean, a.scale, a.whitening, a.scaled != 0),
+        leading(a),
+        nearby(a) {}
   void place(Memory& memory) {
-    Base::place(memory), coordinates.place(memory), leading.place(memory);
+    Base::place(memory), coordinates.place(memory), leading.place(memory), nearby.place(memory);
     memory(rows, smallest, second, nearest);
     memory(rows * p, exact), memory(a.code == WHITENED ? rows * p : 0, raw);
   }
@@ -27,10 +31,13 @@ template <class R, class T> struct Search : Tile<R, T> {
     for (Index q = 0; q < b * p; q++) Base::z[q] = T(exact[q]);
     Base::prepare(start, b);
     for (Index i = 0; i < rows; i++) smallest[i] = second[i] = T(INFINITE), nearest[i] = 0;
+    nearby.begin();
     if (leading.q) return leading.find(*this, b);
     for (Index j = 0; j < k; j += 2) {
       Base::products(j, input, b);
       compare_pair(j, b);
+      if (!nearby.size) continue;
+      for (Index t = j; t < j + 2; t++) nearby.insert_line(t, d + t * rows, Base::norms_of_centers[t], b);
     }
   }
   INLINE void compare_pair(Index j, Index b) {
@@ -162,11 +169,54 @@ template <class T> int nearest_centers(const Step& a) {
     for (Index i = 0; i < b; i++) {
       const Index at = start + i, j = Index(search.nearest[i]);
       a.labels[at] = int32_t(j);
+      if (a.lists) search.nearby.write(i, int32_t(j), a.lists + at * a.n_listed);
       if (a.distances) a.distances[at] = search.exact_distance(input, i, j);
       if (!a.others) continue;
       // Centres at a distance d from a row have norms of at most 2 ‖z‖² + 2 d.
-      const double norm = double(search.norms[i]), other = double(search.second[i]) + norm;
+      const double norm = double(search.norms[i]);
+      double other = double(search.second[i]) + norm;
+      // Centres that partial distances excluded may be as near as their limit.
+      if (search.leading.q && double(search.leading.limits[i]) + norm < other)
+        other = double(search.leading.limits[i]) + norm;
       a.others[at] = other < INFINITE ? other - a.rounding * (3.0 * norm + 2.0 * other) : other;
+    }
+  }
+  return DONE;
+}
+
+// The nearest of the centres that are listed for each row.
+template <class T> int nearest_listed(const Step& a) {
+  constexpr Index ABREAST = 4;
+  const Index p = a.p, tile = a.tile, last = a.n_listed - 1;
+  Coordinates<T> coordinates(p, a.code, a.mean, a.scale, a.whitening, a.scaled != 0);
+  const T *factors = (const T*)a.factors, *norms = (const T*)a.norms;
+  double *exact, *raw;
+  T* z;
+  Memory memory;
+  if (!memory.allocate([&](Memory& m) {
+        coordinates.place(m), m(tile * p, exact), m(a.code == WHITENED ? tile * p : 0, raw), m(p, z);
+      }))
+    return OUT_OF_MEMORY;
+  coordinates.begin();
+  for (Index start = 0; start < a.n; start += tile) {
+    const Index b = tile < a.n - start ? tile : a.n - start;
+    coordinates.transform((const T*)a.rows + start * p, b, raw, exact);
+    for (Index i = 0; i < b; i++) {
+      const int32_t* listed = a.lists + (start + i) * a.n_listed;
+      for (Index f = 0; f < p; f++) z[f] = T(exact[i * p + f]);
+      T least = T(INFINITE);
+      for (Index t = 0; t <= last; t += ABREAST) {
+        const T* lines[ABREAST];
+        T products[ABREAST];
+        for (Index at = 0; at < ABREAST; at++)
+          lines[at] = factors + listed[t + at < last ? t + at : last] * p;
+        dots<T, ABREAST>(lines, z, p, products);
+        for (Index at = 0; at < ABREAST && t + at <= last; at++) {
+          const Index j = listed[t + at];
+          const T score = products[at] + norms[j];
+          if (score < least) least = score, a.labels[start + i] = int32_t(j);
+        }
+      }
     }
   }
   return DONE;

@@ -1,5 +1,6 @@
 // All loops for one instruction set, which the compiler's options choose. INSTRUCTIONS names it.
 #include "bounds.hpp"
+#include "greedy.hpp"
 #include "hard_sums.hpp"
 #include "mixture.hpp"
 #include "moments.hpp"
@@ -18,6 +19,7 @@ ENTRY(hard_sums, Step) {
   return a->single_rows ? hard_sums<float, double>(*a) : hard_sums<double, double>(*a);
 }
 ENTRY(nearest_centers, Step) { return a->single ? nearest_centers<float>(*a) : nearest_centers<double>(*a); }
+ENTRY(nearest_listed, Step) { return a->single ? nearest_listed<float>(*a) : nearest_listed<double>(*a); }
 ENTRY(known_sums, Step) { return FOR_ROWS(known_sums); }
 ENTRY(moments, Moments) { return FOR_ROWS(moments); }
 ENTRY(row_terms, Terms) { return FOR_ROWS(row_terms); }
@@ -40,3 +42,4 @@ ENTRY(sparse_sums, Sparse) {
 ENTRY(labelled_sums, Sparse) {
   return with_indices(*a, [](const auto& rows) { rows.labelled_sums(); });
 }
+ENTRY(greedy_choice, Greedy) { return greedy_choice(*a); }

@@ -12,7 +12,8 @@ extern "C" {
 
 #define DASKMM_VERSION 1
 
-/* One block and one set of centres: soft_sums, hard_sums, nearest_centers, known_sums. */
+/* One block and one set of centres: soft_sums, hard_sums, nearest_centers, nearest_listed,
+   known_sums. */
 typedef struct {
   int64_t n, p, k;             /* rows, features, centres */
   int64_t tile;                /* rows per tile: whole panels of 192 bytes */
@@ -24,6 +25,7 @@ typedef struct {
   int64_t n_far;               /* length of the list of the farthest rows */
   int64_t scored;              /* whether a hard step computes the costs from the differences */
   int64_t n_leading;           /* directions of `basis`, whole groups of 8; 0: all features count */
+  int64_t n_listed;            /* centres listed for each row of `lists` */
   double slack;                /* reach of centres that the distances of a row do not bound */
   double lower_end, upper_end; /* where the domain of the distortion ends */
   double s;                    /* power of a soft step */
@@ -57,6 +59,7 @@ typedef struct {
   int64_t* far_rows;           /* (n_far) or NULL: their rows */
   int32_t* labels;             /* (n) or NULL: nearest centres; read by known_sums */
   double* distances;           /* (n) or NULL: to them */
+  int32_t* lists;              /* (n, n_listed) or NULL: of near centres; read by nearest_listed */
   double* others;              /* (n) or NULL: lower bounds of the distances to all other centres */
   const uint8_t* moved;        /* (k) or NULL: centres to which distances are computed again */
   const uint8_t* changed;      /* (k) or NULL: clusters whose sums are computed again */
@@ -152,12 +155,25 @@ typedef struct {
   double* out;           /* (n_out, n_columns) */
 } Sparse;
 
+/* Greedy k-means++ within cells of rows: greedy_choice. */
+typedef struct {
+  int64_t n, p, k, n_cells, n_trials;
+  double rounding;        /* share of the norms up to which a distance is 0 */
+  const float* rows;      /* (n, p): sorted by cell, about the mean of the cell */
+  const float* norms;     /* (n): squared norms */
+  const double* weights;  /* (n) */
+  const int64_t* ends;    /* (n_cells): end of each cell's rows */
+  const double* uniforms; /* (k, n_trials + 1): random numbers from 0 to 1 */
+  int64_t* chosen;        /* (k): rows, the first of each cell first; −1 once no cost is left */
+} Greedy;
+
 /* Every entry takes the level of the instruction set, and returns 0 when done. */
 enum { DONE = 0, OUT_OF_MEMORY = 1, NOT_FINITE = 2 };
 #define DASKMM_ENTRIES(ENTRY)    \
   ENTRY(soft_sums, Step)         \
   ENTRY(hard_sums, Step)         \
   ENTRY(nearest_centers, Step)   \
+  ENTRY(nearest_listed, Step)    \
   ENTRY(known_sums, Step)        \
   ENTRY(moments, Moments)        \
   ENTRY(row_terms, Terms)        \
@@ -167,7 +183,8 @@ enum { DONE = 0, OUT_OF_MEMORY = 1, NOT_FINITE = 2 };
   ENTRY(mixture_sums, Mixture)   \
   ENTRY(sparse_products, Sparse) \
   ENTRY(sparse_sums, Sparse)     \
-  ENTRY(labelled_sums, Sparse)
+  ENTRY(labelled_sums, Sparse)   \
+  ENTRY(greedy_choice, Greedy)
 
 #if defined(_WIN32)
 #define DASKMM_PUBLIC __declspec(dllexport)

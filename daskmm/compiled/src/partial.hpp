@@ -42,6 +42,49 @@ INLINE void dots(const T* const (&rows)[N], const T* factors, Index p, T (&out)[
   }
 }
 
+// The nearest of the centres that the rows of a tile were compared with, the nearest first.
+template <class T> struct Nearby {
+  const Index size, rows;  // centres listed per row; none are listed if this is 0
+  T *scores, *worst;
+  int32_t* centers;
+
+  explicit Nearby(const Step& a) : size(a.lists ? a.n_listed : 0), rows(a.tile) {}
+  void place(Memory& memory) { memory(rows * size, scores, centers), memory(size ? rows : 0, worst); }
+  void begin() {
+    for (Index i = 0; i < rows * size; i++) scores[i] = T(INFINITE), centers[i] = -1;
+    for (Index i = 0; i < (size ? rows : 0); i++) worst[i] = T(INFINITE);
+  }
+  void insert(Index i, T score, Index j) {
+    T* own = scores + i * size;
+    int32_t* at = centers + i * size;
+    if (!(score < worst[i])) return;
+    Index place = size - 1;
+    for (; place > 0 && own[place - 1] > score; place--)
+      own[place] = own[place - 1], at[place] = at[place - 1];
+    own[place] = score, at[place] = int32_t(j);
+    worst[i] = own[size - 1];
+  }
+  // Insert all rows whose products with the j-th centre are small.
+  void insert_line(Index j, const T* line, T norm, Index b) {
+    for_vectors<T>(b, [&](Index i, int n_lanes) {
+      const Vector<T> score = load(line + i) + norm;
+      for (uint32_t left = bits_of<T>(counted<T>(score < load(worst + i), n_lanes)); left; left &= left - 1) {
+        const int lane = __builtin_ctz(left);
+        insert(i + lane, score[lane], j);
+      }
+    });
+  }
+  // Write the list of a row, in which its nearest centre takes the places that are free.
+  void write(Index i, int32_t nearest, int32_t* out) const {
+    bool holds = false;
+    for (Index t = 0; t < size; t++) {
+      out[t] = centers[i * size + t] < 0 ? nearest : centers[i * size + t];
+      holds |= out[t] == nearest;
+    }
+    if (!holds) out[size - 1] = nearest;
+  }
+};
+
 // The search of a tile's nearest centres by partial distances.
 template <class T> struct Leading {
   // Bounds of distances fall by this many times the rounding of a product.
@@ -123,6 +166,7 @@ template <class T> struct Leading {
       T found[1];
       dots<T, 1>(row, s.factors + j * p, p, found);
       s.nearest[i] = first[i], s.smallest[i] = found[0] + norms[j];
+      if (s.nearby.size) s.nearby.insert(i, s.smallest[i], j);
       limits[i] = limit_of(s.smallest[i], s.norms[i]);
       s.d[j * rows + i] = T(INFINITE);  // it is not compared again
     }
@@ -161,6 +205,7 @@ template <class T> struct Leading {
     for (Index at = 0; at < n; at++) {
       const Index i = some[at];
       const T x = found[at] + norm;
+      if (s.nearby.size) s.nearby.insert(i, x, j);
       if (x < s.smallest[i]) {
         s.second[i] = s.smallest[i] < s.second[i] ? s.smallest[i] : s.second[i];
         s.smallest[i] = x, s.nearest[i] = T(j);

@@ -1,0 +1,103 @@
+"""Over-relaxed steps that compare rows with the centres near them only."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from daskmm import KMeans
+from daskmm.compiled import library
+from daskmm.compiled.dispatch import PreparedCenters
+from daskmm.compiled.labels import nearest_centers, nearest_listed
+from daskmm.engine.passes import weighted_passes
+from daskmm.kmeans import bounds
+from daskmm.kmeans.sums import CenterState
+from daskmm.kmeans.updates import CentersProblem, PowerUpdate
+from daskmm.numerics.rows import Coordinates
+
+pytestmark = pytest.mark.skipif(not library.available(), reason="needs the compiled loops")
+
+K = 300
+
+
+def overlapping(n, p, dtype, seed=0):
+    rng = np.random.default_rng(seed)
+    centers = rng.normal(size=(K, p))
+    return (centers[rng.integers(K, size=n)] + rng.normal(size=(n, p))).astype(dtype)
+
+
+def squares(X, centers):
+    X = X.astype(float)
+    return np.square(X[:, None] - centers).sum(axis=2)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("p", [5, 80], ids=["all distances", "partial distances"])
+def test_lists_hold_the_nearest_centres(p, dtype):
+    X = overlapping(700, p, dtype)
+    centers = X[:K].astype(float)
+    centers[7] = centers[3]
+    identity = Coordinates.identity(p)
+    labels, lists = np.empty(len(X), np.int32), np.empty((len(X), 6), np.int32)
+    assert nearest_centers(X, identity, PreparedCenters(centers), labels, lists=lists)
+    distances = squares(X, centers)
+    np.testing.assert_array_equal(labels, distances.argmin(axis=1))
+    assert (lists == labels[:, None]).any(axis=1).all()
+    listed = np.sort(np.take_along_axis(distances, lists, axis=1), axis=1)
+    nearest = np.sort(distances, axis=1)[:, :6]
+    if p == 5:
+        np.testing.assert_allclose(listed, nearest, rtol=1e-4, atol=1e-4)
+    else:  # those that partial distances exclude are not listed
+        np.testing.assert_allclose(listed[:, 0], nearest[:, 0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_the_nearest_listed_centre_is_that_of_the_definition(dtype):
+    rng = np.random.default_rng(0)
+    X = overlapping(500, 9, dtype)
+    centers, lists = X[:K].astype(float), rng.integers(K, size=(500, 7)).astype(np.int32)
+    scale = rng.uniform(0.5, 2.0, 9)
+    labels = np.full(500, -1, np.int32)
+    coordinates = Coordinates(np.zeros(9), scale)
+    nearest_listed(X, coordinates, PreparedCenters(centers / scale), labels, lists)
+    listed = np.take_along_axis(squares(X / scale, centers / scale), lists, axis=1)
+    expected = lists[np.arange(500), listed.argmin(axis=1)]
+    np.testing.assert_array_equal(labels, expected)
+
+
+@pytest.mark.parametrize("p", [6, 70])
+def test_costs_of_near_steps_do_not_rise(p):
+    X = overlapping(16 * K, p, "f4")
+    coordinates = Coordinates(X.mean(axis=0, dtype=float), np.ones(p))
+    problem = CentersProblem(
+        weighted_passes(X, None), coordinates, float(len(X)), PowerUpdate(), 1.0
+    )
+    start = problem.start(coordinates.to_model(X[:K].astype(float)), -np.inf)
+    state, costs, near = replace(start, relaxation=1.5), [], []
+    for _ in range(9):
+        (step,) = problem.steps([state])
+        costs.append(step.inertia)
+        near.append(problem._bounds._starts[0][1].bounds.near)
+        state = step.state
+    assert near == [False, True, False, True, True, True, False, True, True]
+    assert (np.diff(costs) < 0).all()
+
+
+def test_blocks_whose_distances_overflow_are_compared_with_all_centres(monkeypatch):
+    X = overlapping(16 * K, 4, "f8")
+    monkeypatch.setattr(bounds, "update_nearest", lambda *_: None)
+    options = {"n_init": 1, "standardize": False, "random_state": 0}
+    found = KMeans(K, **options).fit(X)
+    monkeypatch.setattr(bounds, "LEAST_CLUSTERS", 10**9)
+    np.testing.assert_array_equal(found.labels_, KMeans(K, **options).fit(X).labels_)
+
+
+@pytest.mark.parametrize("p", [6, 70])
+def test_fits_end_where_those_over_all_centres_do(p, monkeypatch):
+    X = overlapping(20 * K, p, "f4" if p == 70 else "f8")
+    options = {"n_init": 1, "standardize": False, "random_state": 0}
+    found = KMeans(K, **options).fit(X)
+    np.testing.assert_array_equal(found.labels_, found.predict(X))
+    monkeypatch.setattr(CenterState, "is_turn_of_lists", False)
+    expected = KMeans(K, **options).fit(X)
+    assert found.inertia_ == pytest.approx(expected.inertia_, rel=2e-3)
