@@ -37,8 +37,8 @@ PARTITIONS, CELLS, STEPS_IN_CELLS = 4, 3, 8
 # are drawn, and the squared distance to the nearest of them is computed for _PROBES other rows. The
 # median must be at least the share _RESOLVED of the largest squared distance from the mean.
 _RESOLVED, _PROBES = 1e-4, 64
-# With at least this many features, two partitions and two steps do as well, in half of the time.
-_WIDE, _PARTITIONS_OF_WIDE, _STEPS_OF_WIDE = 128, 2, 2
+# With at least this many features, two partitions do as well, in half of the time.
+_WIDE, _PARTITIONS_OF_WIDE = 128, 2
 # Largest number of rows per cluster among which candidates are sought. Twice as many take twice the
 # time and lower the cost by .1 % before the same steps follow.
 _ROWS_PER_CLUSTER = 32
@@ -48,6 +48,11 @@ _ROWS_PER_CELL, _STEPS_TO_CELLS = 100, 5
 _FEW_CENTERS = 128
 # Largest number of clusters per cell when centres are chosen among those of all partitions.
 CLUSTERS_PER_CELL = 128
+
+
+def n_partitions(n_features: int) -> int:
+    """Return the number of partitions of the rows in which candidates are sought."""
+    return PARTITIONS if n_features < _WIDE else _PARTITIONS_OF_WIDE
 
 
 def candidates_by_cells(
@@ -78,8 +83,7 @@ def candidates_by_cells(
         n_rows, drawn = _ROWS_PER_CLUSTER * n_clusters, np.random.default_rng([seed, len(rows)])
         some = np.sort(drawn.choice(len(rows), n_rows, replace=False))
         rows, weights = rows[some], weights[some]
-    n_partitions = PARTITIONS if rows.shape[1] < _WIDE else _PARTITIONS_OF_WIDE
-    generators = [(rng,) for rng in np.random.default_rng(seed).spawn(n_partitions)]
+    generators = [(rng,) for rng in np.random.default_rng(seed).spawn(n_partitions(rows.shape[1]))]
     seen = _in_single(rows, CELLS * math.isqrt(n_clusters), np.random.default_rng(seed))
     found = tree_reduce(
         _candidates_of_partition, generators, (rows, seen, weights, n_clusters), False, "seed"
@@ -218,13 +222,12 @@ def _candidates_of_partition(
     """
     coarse = _coarse(seen, weights, CELLS * math.isqrt(n_clusters), rng)
     cells = _Cells.of(rows, weights, nearest_centers(seen, coarse))
-    n_steps = STEPS_IN_CELLS if rows.shape[1] < _WIDE else _STEPS_OF_WIDE
     nearest, n_centers = np.empty(len(rows), np.int64), 0
     chosen = np.sort(_greedy(cells, n_clusters, rng))
     for cell in cells.slices:
         own, v = cells.rows[cell], cells.weights[cell]
         first, end = np.searchsorted(chosen, (cell.start, cell.stop))
-        found = _stepped(own, v, cells.rows[chosen[first:end]], n_steps)
+        found = _stepped(own, v, cells.rows[chosen[first:end]], STEPS_IN_CELLS)
         nearest[cells.order[cell]] = n_centers + nearest_centers(own, found)
         n_centers += len(found)
     mass, sums = _sums(rows, weights, nearest, n_centers)

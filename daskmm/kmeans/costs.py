@@ -19,7 +19,13 @@ from numpy.typing import NDArray
 from daskmm.data.blocks import Layout, Position, float_dtype, visited_together
 from daskmm.engine.first_pass import MANY_CLUSTERS, SampleSizes
 from daskmm.engine.speed import fastest, loading_seconds, product_seconds
-from daskmm.kmeans.cells import CELLS, CLUSTERS_PER_CELL, PARTITIONS, STEPS_IN_CELLS
+from daskmm.kmeans.cells import (
+    CELLS,
+    CLUSTERS_PER_CELL,
+    PARTITIONS,
+    STEPS_IN_CELLS,
+    n_partitions,
+)
 from daskmm.kmeans.method import Method, most_polished
 from daskmm.kmeans.seeding import ROUNDS
 from daskmm.kmeans.sums import CenterState
@@ -45,11 +51,11 @@ _GENERATIONS, _RECOMBINED_STEPS, _SURVIVORS = 1.5, 14, 3
 # hard steps, 2 to 6 for an annealing), and number of steps of the one generation of recombined
 # starts.
 _STEPS_OF_MANY, _RECOMBINED_STEPS_OF_MANY = 3.0, 4
-# Seconds of a hard step with bounds of distances, as a share of the seconds of a step without
-# (measured: .4 to .9).
-_BOUNDED = 0.65
+# Mean seconds of hard steps with lists and bounds of near centres, as a share of those without
+# (measured: .25 to .45).
+_BOUNDED = 0.35
 # Factor of the seconds for distances within cells, which are in single precision.
-_IN_CELLS = 0.5
+_IN_CELLS = 0.2
 # Number of passes over the table after annealing on samples: with a larger sample, with a larger
 # sample and many clusters, and without a larger sample. With many clusters, samples have few rows
 # per cluster, so more steps over the table follow.
@@ -393,8 +399,9 @@ def _plus_plus(n_rows: int, n_clusters: int, n_features: int, threads: int) -> f
     steps = n_rows * (STEPS_IN_CELLS * rivals + 2 * n_cells) * n_features * product_seconds()
     drawing = _IN_CELLS * n_rows * rivals * seeding_seconds(n_clusters, n_features)
     partition = steps + drawing + n_clusters * _DRAW_SECONDS
-    choosing = _chosen(PARTITIONS * n_clusters, n_clusters, n_features)
-    return partition * PARTITIONS / min(threads, PARTITIONS) + choosing
+    partitions = n_partitions(n_features)
+    choosing = _chosen(partitions * n_clusters, n_clusters, n_features)
+    return partition * partitions / min(threads, partitions) + choosing
 
 
 def _chosen(n_candidates: int, n_clusters: int, n_features: int) -> float:
