@@ -67,8 +67,8 @@ def test_the_nearest_listed_centre_is_that_of_the_definition(dtype):
 
 @pytest.mark.parametrize("p", [6, 70])
 def test_costs_of_near_steps_do_not_rise(p):
-    X = overlapping(16 * K, p, "f4")
     X = overlapping(16 * K, p, "f4" if p == 70 else "f8")
+    coordinates = Coordinates(X.mean(axis=0, dtype=float), np.ones(p))
     problem = CentersProblem(
         weighted_passes(X, None), coordinates, float(len(X)), PowerUpdate(), 1.0
     )
