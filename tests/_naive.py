@@ -52,17 +52,9 @@ def exact_squared_distances(rows, centers, feature_weights=None):
     weights = np.ones(len(rows[0])) if feature_weights is None else feature_weights
     (w,), unit_of_weights = _integers([weights])
     table, unit = _integers([*rows, *centers])
-    x, t = table[: len(rows)], table[len(rows) :]
-    return np.array(
-        [
-            [
-                sum(wf * (a - b) ** 2 for wf, a, b in zip(w, xi, tj, strict=True))
-                / (unit_of_weights * unit**2)
-                for tj in t
-            ]
-            for xi in x
-        ]
-    )
+    x, t = (np.array(part, object) for part in (table[: len(rows)], table[len(rows) :]))
+    sums = ((x[:, None] - t) ** 2 * np.array(w, object)).sum(axis=2)
+    return (sums / (unit_of_weights * unit**2)).astype(float)
 
 
 def _integers(table):

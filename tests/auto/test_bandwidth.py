@@ -406,7 +406,7 @@ SIMULATED = {
 }
 
 
-@pytest.mark.in_turn("name")
+@pytest.mark.long
 @pytest.mark.parametrize("name", SIMULATED)
 def test_clusters_and_features_are_found(name):
     make, relevant, k, *args = SIMULATED[name]

@@ -52,7 +52,7 @@ def test_normal_scores_mind_the_order_alone():
     np.testing.assert_allclose(normal_scores(X, weights), normal_scores(rows, weights))
 
 
-@pytest.mark.in_turn("seed")
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(2))
 def test_noise_that_grows_with_the_values_wants_itakura_saito(seed):
     choice = choose_distortion(scales(seed), 6, random_state=0)

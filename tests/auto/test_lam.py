@@ -252,7 +252,14 @@ def test_weights_and_constant_features_in_the_choice():
 
 
 @pytest.mark.parametrize(
-    ("lam", "factor"), [("0.5*variance", 0.5), ("variance", 1), (" 2e-1 * variance ", 0.2)]
+    ("lam", "factor"),
+    [
+        ("variance", 1),
+        *(
+            pytest.param(*case, marks=pytest.mark.long)
+            for case in (("0.5*variance", 0.5), (" 2e-1 * variance ", 0.2))
+        ),
+    ],
 )
 def test_multiples_of_the_variance(lam, factor):
     rows = X * 3

@@ -33,7 +33,13 @@ def mixture(k, p, n=1200, seed=0, apart=6.0, noise=0):
 
 @pytest.mark.parametrize(
     ("k", "p", "noise", "apart"),
-    [(2, 1, 0, 9), (2, 2, 0, 6), (3, 5, 10, 6), (10, 5, 0, 4), (10, 20, 0, 6), (5, 20, 0, 4)],
+    [
+        *((2, 1, 0, 9), (3, 5, 10, 6), (10, 20, 0, 6)),
+        *(
+            pytest.param(*case, marks=pytest.mark.long)
+            for case in ((2, 2, 0, 6), (10, 5, 0, 4), (5, 20, 0, 4))
+        ),
+    ],
 )
 def test_numbers_of_mixtures(k, p, noise, apart):
     rows = mixture(k, p, seed=k, noise=noise, apart=apart)
@@ -262,8 +268,10 @@ def number_for_flags(p, share, seed):
     return choose_n_clusters(rows.astype(float), random_state=seed).n_clusters
 
 
-@pytest.mark.in_turn("p")
-@pytest.mark.parametrize(("p", "share"), [(5, 0.5), (10, 0.1), (20, 0.1)])
+@pytest.mark.parametrize(
+    ("p", "share"),
+    [(5, 0.5), *(pytest.param(p, 0.1, marks=pytest.mark.long) for p in (10, 20))],
+)
 def test_independent_flags_have_no_clusters(p, share):
     assert number_for_flags(p, share, seed=0) == 1
 

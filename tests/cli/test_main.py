@@ -110,7 +110,9 @@ def test_fit_options_reach_the_estimator(tmp_path, npy, capsys):
     assert "callbacks" not in summary["parameters"]
 
 
-def test_choices_without_labels(tmp_path, npy, capsys):
+def test_choices_without_labels(tmp_path, table, capsys):
+    npy = str(tmp_path / "few.npy")
+    np.save(npy, table[:400])
     options = "-k auto --model entropy --lam auto --n-init 1 --quiet --json --no-pictures"
     assert main(["fit", npy, "--out", str(tmp_path / "run"), *options.split()]) == 0
     summary = strict(capsys.readouterr().out)
@@ -373,7 +375,7 @@ def test_help_and_errors_of_options_wait_for_no_library(arguments, code):
 def test_command_as_a_process(tmp_path, npy):
     command = [sys.executable, "-m", "daskmm"]
     command += ["fit", npy, "-k", str(K), "--out", "run", "--json", "--no-pictures"]
-    command += ["--no-standardize", "--n-init", "1"]
+    command += ["--model", "kmeans", "--no-standardize", "--n-init", "1"]
     options = {"capture_output": True, "text": True, "cwd": tmp_path, "timeout": 120}
     done = subprocess.run(command, check=False, **options)
     assert done.returncode == 0, done.stderr

@@ -1,6 +1,7 @@
 """The command that tells drift from sampling error."""
 
 import json
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -10,14 +11,26 @@ from daskmm.cli.actions import DRIFT
 from daskmm.cli.main import main
 
 
-@pytest.fixture
-def run(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    """A run, its rows, and two batches."""
+    folder = tmp_path_factory.mktemp("fitted")
     rng = np.random.default_rng(0)
-    for name, n, shift in (("fitted", 3000, 0.0), ("quiet", 900, 0.0), ("moved", 900, 0.4)):
-        rows = rng.normal(size=(n, 4)) + 6.0 * rng.integers(3, size=(n, 1)) + shift
-        np.save(f"{name}.npy", rows)
-    assert main(["fit", "fitted.npy", "-k", "3", "--out", "run", "--no-pictures", "--quiet"]) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for name, n, shift in (("fitted", 3000, 0.0), ("quiet", 900, 0.0), ("moved", 900, 0.4)):
+            rows = rng.normal(size=(n, 4)) + 6.0 * rng.integers(3, size=(n, 1)) + shift
+            np.save(f"{name}.npy", rows)
+        fit = ["fit", "fitted.npy", "-k", "3", "--out", "run", "--no-pictures", "--quiet"]
+        assert main(fit) == 0
+    return folder
+
+
+@pytest.fixture
+def run(fitted, tmp_path, monkeypatch):
+    """A copy of the run, in the working folder."""
+    shutil.copytree(fitted, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
     return tmp_path / "run"
 
 
@@ -95,21 +108,31 @@ def test_an_update_without_a_monitor_begins_none(run):
     assert main(["monitor", "run", "quiet.npy", "--quiet"]) == 0
 
 
+@pytest.fixture(scope="module")
+def fitted_to_days(tmp_path_factory):
+    """A run of a month of days as one table, and days that follow as one file each."""
+    folder = tmp_path_factory.mktemp("days")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for first, last in ((0, 30), (30, 31), (32, 33), (33, 34)):
+            parts = []
+            for day in range(first, last):
+                rng = np.random.default_rng(day)
+                kinds = rng.integers(3, size=300)
+                part = pd.DataFrame({"age": 20.0 * kinds + rng.normal(0.3 * (day % 7), 3, 300)})
+                part["plan"] = np.array(["free", "basic", "pro"])[kinds]
+                parts.append(part.assign(day=pd.Timestamp("2026-03-01") + pd.Timedelta(days=day)))
+            pd.concat(parts).to_parquet(f"from-{first}.parquet")
+        fit = ["fit", "from-0.parquet", "-k", "3", "--distortion", "mixed", "--columns", "age,plan"]
+        assert main([*fit, "--out", "run", "--no-pictures", "--quiet"]) == 0
+    return folder
+
+
 @pytest.fixture
-def days(tmp_path, monkeypatch):
-    """A month of days as one table, and days that follow as one file each."""
+def days(fitted_to_days, tmp_path, monkeypatch):
+    """A copy of that run and those days, in the working folder."""
+    shutil.copytree(fitted_to_days, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    for first, last in ((0, 30), (30, 31), (32, 33), (33, 34)):
-        parts = []
-        for day in range(first, last):
-            rng = np.random.default_rng(day)
-            kinds = rng.integers(3, size=300)
-            part = pd.DataFrame({"age": 20.0 * kinds + rng.normal(0.3 * (day % 7), 3, 300)})
-            part["plan"] = np.array(["free", "basic", "pro"])[kinds]
-            parts.append(part.assign(day=pd.Timestamp("2026-03-01") + pd.Timedelta(days=day)))
-        pd.concat(parts).to_parquet(f"from-{first}.parquet")
-    command = ["fit", "from-0.parquet", "-k", "3", "--distortion", "mixed", "--columns", "age,plan"]
-    assert main([*command, "--out", "run", "--no-pictures", "--quiet"]) == 0
     return tmp_path
 
 

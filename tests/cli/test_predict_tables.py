@@ -14,6 +14,7 @@ import daskmm
 from daskmm.cli.main import main
 
 FEATURES = ["a", "b", "c"]
+QUICK = ["--n-init", "1", "--no-standardize"]
 
 
 def people(n_rows=90):
@@ -35,7 +36,7 @@ def folder(tmp_path_factory):
         rows = people().iloc[[] if part == 0 else slice(30 * part - 30, 30 * part)]
         rows.to_parquet(folder / "parts" / f"part-{part}.parquet")
     np.save(folder / "rows.npy", people()[FEATURES].to_numpy())
-    fit = ["-k", "2", "--model", "kmeans", "--n-init", "1", "--no-pictures", "--quiet"]
+    fit = ["-k", "2", "--model", "kmeans", *QUICK, "--no-pictures", "--quiet"]
     with dask.config.set(scheduler="sync"):
         rows = ["fit", str(folder / "rows.csv"), "--columns", "a,b,c", "--out", str(folder / "run")]
         assert main([*rows, *fit]) == 0
@@ -112,7 +113,7 @@ def test_outliers_have_no_name(folder, tmp_path):
 @pytest.mark.parametrize("keep", ["", "id,name", "all"])
 def test_a_fit_writes_its_labels_as_a_table(folder, tmp_path, source, out, keep):
     command = ["fit", str(folder / source), "--columns", "a,b,c", "-k", "2", "--model", "kmeans"]
-    command += ["--n-init", "1", "--no-pictures", "--quiet", "--names"]
+    command += [*QUICK, "--no-pictures", "--quiet", "--names"]
     command += ["--out", str(tmp_path / "run"), "--labels", str(tmp_path / out)]
     with dask.config.set(scheduler="sync"):
         assert main([*command, *(["--keep", keep] if keep else [])]) == 0
@@ -317,8 +318,8 @@ def test_formulas_and_control_characters_do_not_reach_csv_and_html(tmp_path):
     options = ["-k", "2", "--quiet", "--columns"]
     for run, own in (("run", columns[:2]), ("mixed", columns)):
         mixed = ["--distortion", "mixed"] if run == "mixed" else []
-        place = ["--out", f"{tmp_path}/{run}", "--model", "kmeans", "--n-init", "1"]
-        place += ["--report"] if run == "run" else ["--no-pictures"]
+        place = ["--out", f"{tmp_path}/{run}", "--model", "kmeans"]
+        place += [*QUICK, "--report"] if run == "run" else ["--n-init", "1", "--no-pictures"]
         source = f"{tmp_path}/rows.parquet"
         assert main(["fit", source, *options, ",".join(own), *mixed, *place]) == 0
     place = ["--keep", "=name", "--out", f"{tmp_path}/labels.csv"]

@@ -21,7 +21,7 @@ def folder(tmp_path):
         rows = rng.normal(size=(60, 2)) + np.repeat([[0, 0], [9, part]], 30, axis=0)
         pd.DataFrame(rows, columns=["a", "b"]).to_csv(tmp_path / f"{name}.csv", index=False)
     command = ["fit", str(tmp_path / "rows.csv"), "-k", "2", "--model", "kmeans", "--no-pictures"]
-    assert main([*command, "--quiet", "--out", str(tmp_path / "run")]) == 0
+    assert main([*command, "--no-standardize", "--quiet", "--out", str(tmp_path / "run")]) == 0
     return tmp_path
 
 

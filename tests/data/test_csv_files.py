@@ -305,5 +305,5 @@ def test_names_of_columns_may_be_given_with_spaces(tmp_path, capsys):
     path = tmp_path / "table.csv"
     FRAME.to_csv(path, index=False)
     out = str(tmp_path / "run")
-    fit = ["fit", str(path), "-k", "2", "--no-standardize", "--no-pictures"]
+    fit = ["fit", str(path), "-k", "2", "--model", "kmeans", "--no-standardize", "--no-pictures"]
     assert main([*fit, "--columns", "height, weight", "--out", out]) == 0

@@ -326,7 +326,7 @@ def test_refused_vmf(parameters, message):
     [
         (make_ewp_simulation1, (1000, 100), False, 0.45, 0.65),
         (make_ewp_simulation2, (2000, 20), True, 0.10, 0.28),
-        (make_ewp_simulation2, (5000, 50), True, 0.11, 0.19),
+        pytest.param(*(make_ewp_simulation2, (5000, 50), True, 0.11, 0.19), marks=pytest.mark.long),
     ],
 )
 def test_noise_hides_the_clusters_from_k_means(make, sizes, standardize, low, high):

@@ -51,7 +51,9 @@ def _absent(block, folder, block_id):
 
 
 @pytest.mark.parametrize("persist", [False, True])
-def test_a_block_that_no_worker_can_read_is_named_after_one_attempt(client, persist, tmp_path):
+def test_a_block_that_no_worker_can_read_is_named_after_one_attempt(
+    local_client, persist, tmp_path
+):
     rows = da.ones((16, 2), chunks=(4, -1))
     meta = np.empty((0, 0))
     passes = Passes(row_blocks(rows.map_blocks(_absent, tmp_path, meta=meta, dtype=float)))
@@ -142,7 +144,7 @@ def _one(rows, weights, position):
     return 1
 
 
-def test_brief_passes_over_streamed_blocks_are_a_task_per_worker(client, monkeypatch):
+def test_brief_passes_over_streamed_blocks_are_a_task_per_worker(local_client, monkeypatch):
     seen = []
 
     def submitted(client, graph, keys, **where):

@@ -43,6 +43,7 @@ def test_one_start_of_many_clusters_ends_no_higher_than_its_hard_steps(seed):
     assert annealed.inertia_ <= hard.inertia_
 
 
+@pytest.mark.long
 def test_hard_steps_that_will_not_end_lower_are_few():
     X = np.random.default_rng(0).normal(size=(9000, 8)) * np.linspace(1.0, 0.1, 8)
     hard, annealed = fits(X)

@@ -138,7 +138,9 @@ def test_nan_is_refused_where_it_stands():
         WeightedBlurringMeanShift(0.1, n_representatives=40).fit(X)
 
 
-@pytest.mark.parametrize("convention", ["auto", "paper", "reference"])
+@pytest.mark.parametrize(
+    "convention", ["auto", "paper", pytest.param("reference", marks=pytest.mark.long)]
+)
 def test_labels_are_those_of_the_exact_fit(convention):
     X, y = make_wbms_simulation1(1500, 6, 5, 5, random_state=0)
     X, y = X.compute(), y.compute()

@@ -1,6 +1,7 @@
 """Fits that are killed, interrupted and gone on with; what their checkpoints hold and refuse."""
 
 import dataclasses
+import functools
 import json
 import os
 import pickle
@@ -143,6 +144,12 @@ def fitted(name, form="numpy", **parameters):
         return clone(MODELS[name]).set_params(**parameters).fit(rows, sample_weight=weights)
 
 
+@functools.cache
+def unstopped(name, form="numpy"):
+    """The model of a fit that nothing stops, for comparison; not where a test patches a fit."""
+    return fitted(name, form)
+
+
 def lives(monkeypatch, path, fit, writes=1, where="after"):
     """Fit, killed again and again, until it comes to its end; the model, and how often."""
     for n in range(400):
@@ -155,14 +162,21 @@ def lives(monkeypatch, path, fit, writes=1, where="after"):
     raise AssertionError("it never ends")
 
 
+# Fits whose stages, and what these keep, are those of others.
+ALIKE = {
+    *("k-means, sampled", "power, scalable seeding", "power, no polish", "entropy, sampled"),
+    *("entropy, chosen", "kernel, one start", "mixture of t", "mean shift, two stages"),
+}
+
+
 @pytest.mark.in_turn("form")
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=pytest.mark.long if "chosen" in name else ()) for name in MODELS],
+    [pytest.param(name, marks=pytest.mark.long if name in ALIKE else ()) for name in MODELS],
 )
 def test_killed_after_every_state(tmp_path, monkeypatch, name, form):
-    reference = fitted(name, form)
+    reference = unstopped(name, form)
     model, n = lives(monkeypatch, tmp_path / "c", lambda p: fitted(name, form, checkpoint=p))
     assert n >= len(reference.history_) / (4 if "sampled" in name or "kernel" in name else 1) >= 1
     assert_same_bits(model, reference)
@@ -196,7 +210,7 @@ def test_killed_on_the_reserve_too(tmp_path, monkeypatch, name):
 @pytest.mark.parametrize("writes", [1, 2, 5])
 @pytest.mark.parametrize("name", ["power", "power, sampled", "kernel", "mean shift"])
 def test_killed_while_a_state_is_written(tmp_path, monkeypatch, name, writes, where):
-    reference = fitted(name)
+    reference = unstopped(name)
     path = tmp_path / "c"
     with monkeypatch.context() as patch:
         mortal = Mortal(patch, writes, where)
@@ -208,9 +222,10 @@ def test_killed_while_a_state_is_written(tmp_path, monkeypatch, name, writes, wh
     assert not list(path.glob(".*"))
 
 
+@pytest.mark.in_turn("name")
 @pytest.mark.parametrize("name", SIX)
 def test_a_full_disk_leaves_the_former_state(tmp_path, monkeypatch, name):
-    reference, path = fitted(name), tmp_path / "c"
+    reference, path = unstopped(name), tmp_path / "c"
     calls = []
 
     def full(descriptor):
@@ -273,7 +288,7 @@ def test_a_damaged_state_gives_way_to_the_former(tmp_path, how):
     records = []
     model = fitted("power", checkpoint=tmp_path / "c", callbacks=[records.append])
     assert records[0].iteration == 4  # one more than the state that is left
-    assert_same_bits(model, fitted("power"))
+    assert_same_bits(model, unstopped("power"))
 
 
 @pytest.mark.parametrize("how", HARMS[:-1])
@@ -381,6 +396,7 @@ def with_change(index, value):
     return changed
 
 
+@pytest.mark.in_turn("name")
 @pytest.mark.parametrize(
     ("data", "message"),
     [
@@ -402,7 +418,7 @@ def test_other_data_are_refused(tmp_path, name, data, message):
     with pytest.raises(CheckpointError, match=f"the checkpoint of another fit: .*{message}"):
         model.fit(data)
     assert [state.read_bytes() for state in states] == before
-    assert_same_bits(fitted(name, checkpoint=tmp_path / "c"), fitted(name))
+    assert_same_bits(fitted(name, checkpoint=tmp_path / "c"), unstopped(name))
 
 
 def test_other_weights_are_refused(tmp_path):
@@ -447,7 +463,7 @@ def test_another_model_is_refused(tmp_path):
 def test_what_does_not_matter_may_differ(tmp_path):
     killed_at(tmp_path / "c")
     model = fitted("power", checkpoint=str(tmp_path / "c"), persist="auto", checkpoint_every="2s")
-    assert_same_bits(model, fitted("power"))
+    assert_same_bits(model, unstopped("power"))
 
 
 def test_a_precomputed_matrix_is_told_from_another(tmp_path):
@@ -623,10 +639,15 @@ STOPPED = {
 }
 
 
+@functools.cache
+def unstopped_training(name):
+    return trained(STOPPED[name], 60).fit(X)
+
+
 @pytest.mark.in_turn("stop")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("stop", [StopIteration, KeyboardInterrupt])
-@pytest.mark.parametrize("after", [1, 3])
+@pytest.mark.parametrize("after", [pytest.param(1, marks=pytest.mark.long), 3])
 @pytest.mark.parametrize("name", STOPPED)
 def test_a_stop_leaves_the_model_of_the_last_whole_iteration(tmp_path, name, after, stop):
     def callback(record):
@@ -650,7 +671,7 @@ def test_a_stop_leaves_the_model_of_the_last_whole_iteration(tmp_path, name, aft
     np.testing.assert_array_equal(model.predict(X), model.labels_)
     # The checkpoint goes on to where the fit would have come.
     resumed = trained(STOPPED[name], 60).set_params(checkpoint=path).fit(X)
-    assert_same_bits(resumed, trained(STOPPED[name], 60).fit(X))
+    assert_same_bits(resumed, unstopped_training(name))
 
 
 @pytest.mark.parametrize("stop", [StopIteration, KeyboardInterrupt])
@@ -667,7 +688,7 @@ def test_a_stopped_mean_shift(tmp_path, stop):
     assert model.n_iter_ == len(model.history_) == 8
     assert set(np.unique(model.labels_)) == set(range(model.n_clusters_))
     assert model.predict(X).shape == (N,)
-    assert_same_bits(fitted("mean shift", checkpoint=tmp_path / "c"), fitted("mean shift"))
+    assert_same_bits(fitted("mean shift", checkpoint=tmp_path / "c"), unstopped("mean shift"))
 
 
 def interrupt_pass(monkeypatch, numbers):
@@ -708,7 +729,7 @@ def test_a_second_interrupt_does_without_the_model(tmp_path, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             model.fit(X)
     assert not hasattr(model, "cluster_centers_")
-    assert_same_bits(fitted("power", checkpoint=path), fitted("power"))
+    assert_same_bits(fitted("power", checkpoint=path), unstopped("power"))
 
 
 @pytest.mark.parametrize("name", ["power, sampled", "entropy, sampled", "kernel, landmarks"])
@@ -731,7 +752,7 @@ def test_an_interrupt_on_the_sample(tmp_path, monkeypatch, name):
     assert model.n_iter_ == 0
     assert len(model.history_) >= 1
     assert model.inertia_ == pytest.approx(-model.score(X), rel=1e-9)
-    assert_same_bits(fitted(name, checkpoint=path), fitted(name))
+    assert_same_bits(fitted(name, checkpoint=path), unstopped(name))
 
 
 def test_an_interrupt_on_the_sample_without_a_checkpoint(monkeypatch):
@@ -751,7 +772,7 @@ def test_an_interrupt_on_the_sample_without_a_checkpoint(monkeypatch):
     assert model.inertia_ == pytest.approx(-model.score(X), rel=1e-9)
 
 
-@pytest.mark.in_turn("every")
+@pytest.mark.in_turn("name")
 @pytest.mark.parametrize("every", [1, 100])
 @pytest.mark.parametrize("name", SIX)
 def test_an_error_in_a_callback_ends_the_fit_and_keeps_it(tmp_path, name, every):
@@ -768,7 +789,7 @@ def test_an_error_in_a_callback_ends_the_fit_and_keeps_it(tmp_path, name, every)
     records = []
     model = fitted(name, checkpoint=path, callbacks=[records.append])
     assert not records or records[0].iteration == 2
-    assert_same_bits(model, fitted(name))
+    assert_same_bits(model, unstopped(name))
 
 
 def test_a_callback_hears_of_every_iteration_once(tmp_path, monkeypatch):
@@ -927,10 +948,19 @@ def test_the_command_is_interrupted(tmp_path, monkeypatch, capsys, npy):
     assert main(command(npy, run)) == 0
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """What a command leaves that nothing stops."""
+    folder = tmp_path_factory.mktemp("whole")
+    source = str(folder / "x.npy")
+    np.save(source, X)
+    assert main(command(source, folder / "run")) == 0
+    return source, outcome(folder / "run")
+
+
 @pytest.mark.parametrize("stage", ["model", "labels", "summary", "move 1", "move 3", "removal"])
-def test_a_command_that_dies_while_it_writes(tmp_path, monkeypatch, capsys, npy, stage):
-    assert main(command(npy, tmp_path / "a")) == 0
-    run, moves = tmp_path / "b", []
+def test_a_command_that_dies_while_it_writes(tmp_path, monkeypatch, capsys, whole, stage):
+    (source, expected), run, moves = whole, tmp_path / "b", []
 
     def die(*arguments, **options):
         raise KilledError
@@ -953,13 +983,13 @@ def test_a_command_that_dies_while_it_writes(tmp_path, monkeypatch, capsys, npy,
             }
             patch.setattr(where[stage], die)
         with pytest.raises(KilledError):
-            main(command(npy, run))
+            main(command(source, run))
     if stage == "removal":  # all is there
-        assert outcome(run) == outcome(tmp_path / "a")
+        assert outcome(run) == expected
         return
     assert not (run / "summary.json").exists()
-    assert main(command(npy, run)) == 0
-    assert outcome(run) == outcome(tmp_path / "a")
+    assert main(command(source, run)) == 0
+    assert outcome(run) == expected
     assert {item.name for item in run.iterdir()} == RUN_FOLDER
     capsys.readouterr()
 
@@ -1037,4 +1067,4 @@ def test_a_moved_checkpoint(tmp_path):
     for name in ("power", "mean shift"):
         killed_at(tmp_path / "a", name)
         shutil.move(tmp_path / "a", tmp_path / f"b-{name}")
-        assert_same_bits(fitted(name, checkpoint=tmp_path / f"b-{name}"), fitted(name))
+        assert_same_bits(fitted(name, checkpoint=tmp_path / f"b-{name}"), unstopped(name))

@@ -7,8 +7,6 @@ from matplotlib import pyplot
 
 from daskmm import KMeans, plot
 
-nbclient = pytest.importorskip("nbclient", reason="needs a kernel")
-
 _FIT = """
 from daskmm import KMeans, plot
 from daskmm.plot.figures import drawn_with_fonts_of_readers
@@ -34,6 +32,7 @@ _CELLS = {
 
 @pytest.mark.long
 def test_a_notebook_shows_each_picture_once():
+    nbclient = pytest.importorskip("nbclient", reason="needs a kernel")
     import nbformat
 
     cells = [nbformat.v4.new_code_cell(source) for source in (_FIT, *_CELLS)]

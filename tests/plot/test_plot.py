@@ -85,7 +85,7 @@ def test_annealing_trace_without_polish(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "n_features", [1, 5, *(pytest.param(p, marks=pytest.mark.long) for p in (50, 200))]
+    "n_features", [5, *(pytest.param(p, marks=pytest.mark.long) for p in (1, 50, 200))]
 )
 def test_feature_weights(tmp_path, n_features):
     X = blobs(300, n_features, 3)
@@ -124,7 +124,7 @@ def test_feature_weights_of_a_model_without(tmp_path):
     ("n_features", "k"),
     [
         (1, 3),
-        (2, 1),
+        pytest.param(2, 1, marks=pytest.mark.long),
         pytest.param(2, 2, marks=pytest.mark.long),
         pytest.param(3, 10, marks=pytest.mark.long),
         (20, 25),

@@ -13,6 +13,7 @@ from daskmm.storage.remote import Mirror, check_new, is_remote, local_path, pati
 
 X = np.random.default_rng(0).normal(size=(300, 3))
 PLAIN = {"standardize": False, "random_state": 0}
+QUICK = ["-k", "3", "--no-standardize", "--no-pictures", "--quiet"]
 
 
 @pytest.fixture
@@ -110,7 +111,7 @@ def test_labels(url):
 
 def test_a_run(url, tmp_path, capsys):
     np.save(tmp_path / "x.npy", X)
-    fit = ["fit", f"{tmp_path}/x.npy", "-k", "3", "--no-pictures", "--quiet", "--out", f"{url}/run"]
+    fit = ["fit", f"{tmp_path}/x.npy", *QUICK, "--out", f"{url}/run"]
     assert main(fit) == 0
     assert main(fit) == 2
     assert "memory://bucket/run exists" in capsys.readouterr().err
@@ -200,7 +201,7 @@ def test_a_store_that_cannot_be_written_is_told(url, monkeypatch):
 
 def test_an_unfinished_run_is_resumed(url, tmp_path, monkeypatch, capsys):
     np.save(tmp_path / "x.npy", X)
-    fit = ["fit", f"{tmp_path}/x.npy", "-k", "3", "--no-pictures", "--quiet", "--out", f"{url}/run"]
+    fit = ["fit", f"{tmp_path}/x.npy", *QUICK, "--out", f"{url}/run"]
     with monkeypatch.context() as patched:
         patched.setattr("daskmm.cli.actions.write_run", lambda *args, **kwargs: 1 / 0)
         assert main(fit) == 1
@@ -350,7 +351,7 @@ def test_labels_and_runs_remove_no_object_of_the_user(url, tmp_path, monkeypatch
     labels = KMeans(3, **PLAIN).fit(X).labels_
     write_labels(labels, f"{url}/labels.zarr")
     np.save(tmp_path / "x.npy", X)
-    fit = ["fit", f"{tmp_path}/x.npy", "-k", "3", "--no-pictures", "--quiet", "--out", f"{url}/run"]
+    fit = ["fit", f"{tmp_path}/x.npy", *QUICK, "--out", f"{url}/run"]
     with monkeypatch.context() as patched:
         patched.setattr("daskmm.cli.actions.write_run", lambda *args, **kwargs: 1 / 0)
         assert main(fit) == 1
