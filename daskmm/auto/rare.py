@@ -30,7 +30,7 @@ def without_rare(survey: Survey, n_clusters: int) -> Survey:
     n_clusters : int
         Number of clusters that are looked for.
     """
-    rows, weights = survey.sample.rows, survey.sample.weights
+    rows, weights = survey.core.rows, survey.core.weights
     rare = survey.varying & (_uncommon(rows, weights) < LEAST_SHARE / n_clusters)
     if not rare.any() or (rare == survey.varying).all():
         return survey

@@ -41,7 +41,7 @@ def without_unrelated(survey: Survey, n_clusters: int, seed: int) -> Survey:
     seed : int
         Seed that divides the sample in two.
     """
-    rows, weights = survey.sample.rows, survey.sample.weights
+    rows, weights = survey.core.rows, survey.core.weights
     if survey.larger_sample is not None:
         larger = survey.larger_sample
         rows, weights = survey.coordinates.to_model(larger.rows), larger.weights

@@ -101,7 +101,7 @@ def choose_scale(
     """
     n_clusters = min(n_clusters, _MOST_CLUSTERS)
     own = _in_own_units(survey)
-    scales = _trials(own.sample, sample_rows(n_clusters), seed)
+    scales = _trials(own.core, sample_rows(n_clusters), seed)
     deviations = np.sqrt(scales[0].variance[scales[0].varying])
     if not len(deviations) or _are_alike(deviations):
         none = np.empty(0)

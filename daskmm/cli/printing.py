@@ -8,7 +8,7 @@ from typing import Any
 
 from daskmm.data.names import ALIKE, listed, printable, shell_word
 from daskmm.planning import Plan
-from daskmm.storage.readable import readable_bytes, readable_seconds
+from daskmm.storage.readable import readable_bytes, readable_seconds, readable_share
 from daskmm.storage.remote import inside
 
 # Largest number of list items that are written out.
@@ -97,6 +97,7 @@ def _found(summary: dict[str, Any]) -> str:
         f"{readable_seconds(summary['seconds'])}",
         _cluster_sizes(summary["cluster_sizes"], summary["n_rows"]),
         *_named_clusters(summary),
+        *_missing(summary),
     ]
     if "features_found" in summary:
         found = [printable(name) for name in summary["features_found"]]
@@ -120,6 +121,14 @@ def _named_clusters(summary: dict[str, Any]) -> list[str]:
         f"  cluster {cluster} ({sizes[cluster]:,}): {printable(names[cluster])}"
         for cluster in largest
     ]
+
+
+def _missing(summary: dict[str, Any]) -> list[str]:
+    """List the columns with most missing values."""
+    shares = summary.get("missing_shares", {})
+    most = sorted(shares, key=lambda name: -shares[name])
+    said = [f"{printable(name)} {readable_share(shares[name])}" for name in most]
+    return [f"missing values: {listed(said, _MOST_ITEMS)}"] if said else []
 
 
 def _cluster_sizes(sizes: list[int], n_rows: int) -> str:

@@ -9,7 +9,6 @@ import json
 import re
 import shutil
 import uuid
-import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -25,7 +24,7 @@ from daskmm import plot
 from daskmm.cluster._fitted_centers import FittedCenters
 from daskmm.cluster._models import load
 from daskmm.cluster._monitor import Monitor
-from daskmm.cluster._naming import cluster_names, cluster_table
+from daskmm.cluster._naming import cluster_names, cluster_table, missing_overall
 from daskmm.data.blocks import as_dask_array
 from daskmm.data.files import has_columns, open_data
 from daskmm.data.lazy import delayed_blocks
@@ -34,7 +33,6 @@ from daskmm.data.names import (
     feature_names,
     features_explained,
     features_found,
-    listed,
     n_clusters_of,
 )
 from daskmm.data.sparse import is_sparse, sparse_rows
@@ -72,10 +70,6 @@ _FRESH = re.compile(r"\.fresh-[0-9a-f]{32}")
 _OF_THE_FIT = ("callbacks", "checkpoint", "checkpoint_every")
 # Largest number of rows, and of values, in the sample that figures show.
 _SAMPLE_ROWS, _SAMPLE_VALUES = 4000, 8_000_000
-# With at least this many rows, integers that grow from row to row are taken for identifiers.
-_LEAST_NUMBERED = 30
-# With at least this many rows, so are integers that differ in all rows of the sample, in any order.
-_LEAST_DISTINCT = 2000
 
 
 @dataclass(frozen=True)
@@ -143,8 +137,7 @@ def write_run(
         model.save(folder / MODEL)
         with label_writer(folder / LABELS) as writer:
             sampled = _with_clusters(_label(model, X, writer))
-        note = [] if sampled is None else _note_of_identifiers(model, sampled)
-        summary = summarize(model, writer.counts, source, [*notes, *note])
+        summary = summarize(model, writer.counts, source, notes)
         drawn = _draw(folder, model, sampled) if pictures else []
         if report:
             page = report_page(model, summary, sampled)
@@ -154,29 +147,6 @@ def write_run(
         (folder / SUMMARY).write_text(strict_json(summary, indent=2) + "\n", encoding="utf-8")
     remove_checkpoint(inside(path, CHECKPOINT))
     return summary
-
-
-def _note_of_identifiers(model: Any, sampled: Sampled) -> list[str]:
-    """Warn of columns that number the rows, as far as the sample can tell.
-
-    Such columns have integers that grow from row to row, or that differ in all of many rows.
-    """
-    rows = np.asarray(sampled.rows, dtype=np.float64)
-    if len(rows) < _LEAST_NUMBERED or hasattr(model, "columns_"):
-        return []
-    ordered = rows if len(rows) < _LEAST_DISTINCT else np.sort(rows, axis=0)
-    with np.errstate(invalid="ignore"):
-        numbered = (np.diff(ordered, axis=0) > 0).all(axis=0)
-        numbered &= (np.abs(rows - np.rint(rows)) <= 1e-6).all(axis=0)
-    names = [f"{feature_names(model)[column]!r}" for column in np.flatnonzero(numbered)]
-    if not names:
-        return []
-    note = (
-        f"The integers of {listed(names)} are others in each row, as identifiers are, and were "
-        "clustered like measurements. If that is what they are, leave them out, by --columns."
-    )
-    warnings.warn(note, UserWarning, stacklevel=2)
-    return [note]
 
 
 def _write_centers(path: Path, model: Any) -> list[str]:
@@ -369,6 +339,8 @@ def summarize(
     }
     if hasattr(model, "cluster_centers_"):
         summary["cluster_names"] = cluster_names(model)
+        if missing := missing_overall(model):
+            summary["missing_shares"] = missing
     if hasattr(model, "inertia_"):
         summary["inertia"] = model.inertia_
         summary["objective"] = last.objective

@@ -36,7 +36,7 @@ from daskmm.cluster._parameters import (
     is_small,
     wanted_rows,
 )
-from daskmm.cluster._warnings import warn_convergence, warn_of_outcome
+from daskmm.cluster._warnings import warn_convergence, warn_of_identifiers, warn_of_outcome
 from daskmm.data.blocks import Layout
 from daskmm.data.input import read_weighted
 from daskmm.data.lazy import in_memory
@@ -51,6 +51,7 @@ from daskmm.kmeans.costs import CenterCosts
 from daskmm.kmeans.fit import CentersFit, center_stages
 from daskmm.kmeans.mahalanobis import given_precision, total_precision, whitened
 from daskmm.kmeans.method import GIVEN, Method
+from daskmm.kmeans.near_rows import without_far_rows
 from daskmm.kmeans.sphere import on_sphere
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import CentersProblem, Update
@@ -279,7 +280,23 @@ class CenterRecipe:
             by_distance=choices.method.by_distance,
             expansion=choices.expansion,
         )
+        warn_of_identifiers(self.model, survey.identifiers)
+        survey = self._without_far_rows(survey, choices)
         return replace(choices, survey=self.model._of_clusters(survey, choices.seeds[0]))
+
+    def _without_far_rows(self, survey: Survey, choices: Choices) -> Survey:
+        """Mark the rows of the sample that `trim` leaves out of all choices and starts."""
+        if not self.model.trim:
+            return survey
+        number = self.model.n_clusters
+        return without_far_rows(
+            survey,
+            some_clusters(survey) if isinstance(number, str) else int(number),
+            float(self.model.trim),
+            choices.seeds[0],
+            bool(self._scaling(choices.layout)),
+            self.model._weighs_shares,
+        )
 
     def _scaling(self, layout: Layout) -> bool | str:
         """Return whether to standardise features, or "auto" where the sample decides.
@@ -312,7 +329,7 @@ class CenterRecipe:
         weights = self.model._weights_for_number(survey, seed, lazy)
         own = survey.coordinates
         mixed = own if isinstance(own, MixedCoordinates) else None
-        path = follow_n_clusters(survey.sample, seed, weights, self.model.max_clusters, mixed=mixed)
+        path = follow_n_clusters(survey.core, seed, weights, self.model.max_clusters, mixed=mixed)
         warn_of_number(path, self.model.max_clusters)
         return choices.of_clusters(path.n_clusters).with_fitted(n_clusters_path_=path)
 
@@ -324,7 +341,7 @@ class CenterRecipe:
         if self.model.distortion != "mahalanobis":
             return choices
         given = given_precision(self.model.metric_params, len(survey.variance))
-        precision = total_precision(survey.sample) if given is None else given
+        precision = total_precision(survey.core) if given is None else given
         return replace(choices, survey=whitened(survey, precision))
 
     def _choose_update(self, choices: Choices) -> Choices:
@@ -366,6 +383,8 @@ class CenterRecipe:
     def _samples(self, layout: Layout) -> bool:
         """Return whether to anneal on a sample, so that only polishing passes over the table."""
         coded = layout.lazy and (layout.sparse or self.model.distortion == "mixed")
+        # Annealing over the table would take far rows into account.
+        trimmed = self.model.trim > 0
         bounds, seeds = cluster_range(self.model), self._seeds
         return anneals_on_sample(
             layout,
@@ -373,7 +392,7 @@ class CenterRecipe:
             self.model.polish,
             *bounds,
             one_start=self._most_starts == 1,
-            always=coded and seeds,
+            always=(coded or trimmed) and seeds,
         )
 
     @property

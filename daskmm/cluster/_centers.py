@@ -29,6 +29,7 @@ from daskmm.cluster._parameters import METRIC, SAMPLING, Constraints, cluster_ra
 from daskmm.cluster._partial_fit import name_of_call, updated_model
 from daskmm.cluster._sklearn import Interval, StrOptions
 from daskmm.cluster._stability import stability
+from daskmm.cluster._warnings import warn_of_empty_rows
 from daskmm.data.mixed import Column
 from daskmm.data.rasters import pixels_of
 from daskmm.data.sparse import is_sparse
@@ -150,7 +151,7 @@ class CenterClusterer(NearestCenter):
         if self.empty_cluster == "farthest":
             return to_farthest_rows
         if self.empty_cluster == "random":
-            return RandomRows(survey.sample, RELOCATION_SEED)
+            return RandomRows(survey.core, RELOCATION_SEED)
         return left_in_place
 
     def fit(
@@ -341,13 +342,18 @@ class CenterClusterer(NearestCenter):
         ndarray, dask Array or Series of int32, of shape (n_samples,)
             Lazy for dask and zarr input: a Series aligned with a dask DataFrame, otherwise an
             array. A pandas DataFrame gives a pandas Series if ``set_output(transform="pandas")``
-            asks for it, and a raster a DataArray on its grid, with its coordinates.
+            asks for it, and a raster a DataArray on its grid, with its coordinates. If values may
+            be missing, rows without any value get the label −1, with a warning unless the labels
+            are lazy or ``empty_rows="label"`` expects such rows.
         """
-        fitted = FittedCenters.of(self, unknown)
+        fitted = FittedCenters.of(self, unknown).lenient
         X = fitted.table(X, feature_dim)
         shared = fitted.coordinates, fitted.state
         if outliers is None:
-            return labels_of_table(self, X, labels_of, *shared)
+            labels = labels_of_table(self, X, labels_of, *shared)
+            if self.empty_rows == "error":
+                warn_of_empty_rows(labels)
+            return labels
         if not (isinstance(outliers, Real) and 0.0 < outliers < 1.0):
             raise ValueError(f"outliers must be a share between 0 and 1, got {outliers!r}.")
         limit = limit_of(self.relative_distances_, float(outliers))
@@ -407,7 +413,7 @@ class CenterClusterer(NearestCenter):
         function: Callable[..., NDArray],
         name: str,
     ) -> Any:
-        fitted = FittedCenters.of(self)
+        fitted = FittedCenters.of(self).lenient
         power = self.membership_power_ if power is None else float(power)
         shared = fitted.coordinates, replace(fitted.state, s=power)
         X, k = fitted.table(X, feature_dim), len(fitted.state.centers)
@@ -429,7 +435,7 @@ class CenterClusterer(NearestCenter):
             Minus the distance to the nearest centre (unsquared) in units of the median distance of
             that cluster's rows: −1 for a typical row.
         """
-        fitted = FittedCenters.of(self)
+        fitted = FittedCenters.of(self).lenient
         shared = fitted.coordinates, fitted.state, self.typical_distances_
         return values_of_table(self, fitted.table(X, feature_dim), scores_of, *shared, name="score")
 

@@ -148,7 +148,8 @@ missing : {"error", "partial"}, default="error"
     Whether NaN are an error, or missing values, which are left out of distances and means.
 empty_rows : {"error", "label"}, default="error"
     Whether rows in which all values are missing, such as pixels under clouds, are an error, or are
-    left out of the fit and labelled −1. It needs ``missing="partial"``.
+    left out of the fit and labelled −1. It needs ``missing="partial"``. In `predict`, such rows are
+    always labelled −1, and their distances and scores are NaN.
 """,
     "empty_cluster": """
 empty_cluster : {"farthest", "random", "restart", "error"}, default="farthest"
@@ -307,7 +308,9 @@ array has the same columns. `summary_` and `level_shares_` are tables for people
 all columns count alike: if few of many columns tell clusters apart, it may find only 1.
 
 With missing values, a distance is the sum over the features in which the row has a value, and a
-centre is, per feature, the mean of the values present (k-POD). A feature without any value is an
-error, and so is a row without any value, unless ``empty_rows="label"``.
+centre is, per feature, the mean of the values present (k-POD). `value_shares_` is the share of each
+cluster's rows, in a sample, that have a value in each feature; `summary_` has the shares that lack
+one, and no cluster is named after a feature that most of its rows lack. A feature without any value
+is an error, and so is a row without any value, unless ``empty_rows="label"``.
 """,
 }

@@ -88,6 +88,12 @@ class FittedCenters:
         state = CenterState(centers, -np.inf, weights, distortion, partial, gaps=gaps)
         return cls(coordinates, state, _coding(values, unknown), values.get("feature_dim_"))
 
+    @property
+    def lenient(self) -> Self:
+        """The same clusters; if values may be missing, rows without any value belong to none."""
+        gaps = self.state.gaps or self.state.partial
+        return replace(self, state=replace(self.state, gaps=gaps))
+
     def at(self, centers: FloatArray) -> CenterState:
         """Return the state of other centres, in the model's coordinates."""
         return replace(self.state, centers=centers)
@@ -158,6 +164,9 @@ def attributes_of_columns(
     if isinstance(coordinates, MixedCoordinates):
         groups = coordinates.expansion.groups
         found["value_shares_"] = shares_with_value(sample, state, coordinates.expansion.starts)
+    elif state.partial:
+        every = np.arange(sample.rows.shape[1])
+        found["value_shares_"] = shares_with_value(sample, state, every)
     if state.feature_weights is not None:
         metric = Metric(state.distortion, groups)
         found["feature_gains_"] = feature_gains(sample, state, metric)

@@ -23,7 +23,7 @@ from daskmm.cluster._fitting import attributes_of_outcome, fitting, set_fitted
 from daskmm.cluster._output import fitted_labels, labels_of_table
 from daskmm.cluster._parameters import ANNEALING, HARMONIC, annealing_schedule
 from daskmm.cluster._sklearn import StrOptions
-from daskmm.cluster._warnings import warn_of_outcome
+from daskmm.cluster._warnings import warn_of_identifiers, warn_of_outcome
 from daskmm.data.blocks import Layout, Position, as_dask_array, is_lazy
 from daskmm.data.input import by_name, read_table, read_weighted
 from daskmm.data.lazy import in_memory
@@ -210,6 +210,7 @@ class KernelClusterer(MMClusterer):
         standardize, seed = bool(self.standardize), opening.seeds[0]
         centered = self._centers()
         survey = first_pass(passes, self.n_clusters, standardize, seed, centered=centered)
+        warn_of_identifiers(self, survey.identifiers)
         layout, grams = passes.blocks.layout, Grams()
         context.journal.resume(described_data(layout, survey), grams)
         assert isinstance(survey.coordinates, Coordinates)

@@ -19,6 +19,12 @@ from daskmm.storage.readable import readable_day, readable_number, readable_shar
 # contributes to the distance from the mean.
 _USUAL, _MOST = 2, 5
 _LEAST_SHARE = 0.25
+# A difference from the mean matters from this many standard deviations on. If features are not
+# standardised, their standard deviations are unknown, and those of the clusters' means are taken,
+# but at least a share (of the squares) of those of all features together.
+_MATTERS, _LEAST_SPREAD = 0.2, 0.01
+# A feature can name a cluster in which at least this share of the rows has a value.
+_MOSTLY_THERE = 0.5
 # A cluster is "very" high where another is high if it is so many times as far from the mean.
 _FARTHER = 1.5
 # Kinds of columns that can be very high, or very late.
@@ -42,25 +48,77 @@ def cluster_names(model: Any) -> list[str]:
 
     The features are those in which the mean of the cluster's rows is farthest from the mean of the
     data, in the model's own distance. Without standardising, these are the features of the largest
-    values, which then determine the clusters. No two names have the same words in another order.
+    values, which then determine the clusters. Small differences, and features that most rows of
+    the cluster lack, are named only if other clusters have the same name. No two names have the
+    same words in another order.
     """
     centers, scale = values_of_rows(model), np.asarray(model.scale_)
     centers = np.where(np.isnan(centers), model.cluster_centers_, centers)
     columns = getattr(model, "columns_", None)
     sizes = np.asarray(getattr(model, "cluster_sizes_", np.ones(len(centers))), dtype=np.float64)
-    mean = sizes @ centers / sizes.sum() if sizes.sum() > 0 else centers.mean(axis=0)
+    held = value_shares(model)
+    masses = np.broadcast_to(sizes[:, None], centers.shape)
+    masses = masses if held is None else masses * np.nan_to_num(held)
+    total = masses.sum(axis=0)
+    mean = (masses * centers).sum(axis=0) / np.where(total > 0, total, 1.0)
+    mean = np.where(total > 0, mean, centers.mean(axis=0))
+    shares = sizes / sizes.sum() if sizes.sum() > 0 else np.full(len(sizes), 1 / len(sizes))
+    there = np.ones(centers.shape, dtype=np.bool_) if held is None else ~(held < _MOSTLY_THERE)
     if columns is not None:
         signs, parts = _by_columns(model, centers, mean)
         words = [each for column in columns for each in _words_of(column)]
         kinds = [column.kind for column in columns for _ in column.features]
-        return _Naming(centers, signs, parts, words, kinds).names()
+        spread = _spread(parts, shares)
+        return _Naming(centers, signs, parts * there, words, kinds, spread).names()
     away = np.nan_to_num((centers - mean) / scale)
     weights = getattr(model, "feature_weights_", np.ones(centers.shape[1]))
+    parts = np.square(away) * weights * there
+    spread = weights if np.any(scale != 1.0) else _spread(parts, shares)
     named = hasattr(model, "feature_names_in_")
     features = [name if named else f"feature {name}" for name in feature_names(model)]
     words = [(f"high {name}", f"low {name}") for name in features]
     kinds = ["number"] * len(words)
-    return _Naming(centers, np.sign(away), np.square(away) * weights, words, kinds).names()
+    return _Naming(centers, np.sign(away), parts, words, kinds, spread).names()
+
+
+def _spread(parts: NDArray[np.float64], shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the variance of the clusters' means, in the model's distance."""
+    between = shares @ parts
+    return np.maximum(between, _LEAST_SPREAD * between.sum())
+
+
+def value_shares(model: Any) -> NDArray[np.float64] | None:
+    """Return the share of each cluster's rows that have a value, per feature of the centres.
+
+    It is None if the fit did not allow missing values, and NaN for clusters without rows.
+    """
+    shares = getattr(model, "value_shares_", None)
+    if shares is None or not hasattr(model, "columns_"):
+        return shares
+    return np.asarray(shares[:, model.coordinates_.expansion.groups])
+
+
+def missing_shares(model: Any) -> dict[str, NDArray[np.float64]]:
+    """Return the share of each cluster's rows that lack a value, for columns with missing values.
+
+    The shares are those of a sample of the rows; NaN for clusters without rows in it.
+    """
+    shares = getattr(model, "value_shares_", None)
+    if shares is None:
+        return {}
+    mixed = getattr(model, "columns_", None)
+    names = feature_names(model) if mixed is None else [column.name for column in mixed]
+    return {name: 1.0 - own for name, own in zip(names, shares.T, strict=True) if (own < 1).any()}
+
+
+def missing_overall(model: Any) -> dict[str, float]:
+    """Return the share of all rows that lack a value, for columns with missing values."""
+    sizes = np.asarray(model.cluster_sizes_, dtype=np.float64)
+    found = {}
+    for name, shares in missing_shares(model).items():
+        known = np.where(np.isnan(shares), 0.0, sizes)
+        found[name] = float(known @ np.nan_to_num(shares) / max(known.sum(), 1e-300))
+    return found
 
 
 def _by_columns(
@@ -126,6 +184,8 @@ class _Naming:
         Words for a feature above and below the mean.
     kinds : list of str
         Kind of the column of each feature.
+    spread : ndarray of shape (n_features,)
+        Variance of each feature, in the distance of `parts`.
     """
 
     centers: NDArray[np.float64]
@@ -133,6 +193,7 @@ class _Naming:
     parts: NDArray[np.float64]
     words: list[tuple[str, str]]
     kinds: list[str]
+    spread: NDArray[np.float64]
 
     def names(self) -> list[str]:
         """Name clusters by the features with the largest contributions.
@@ -159,9 +220,13 @@ class _Naming:
         """Return the words of a cluster by feature; the feature `valued` gets its mean too."""
         chosen = np.argsort(-self.parts[cluster], kind="stable")[:most]
         negligible = 1e-12 * self.parts.max(initial=0.0)
-        least = _LEAST_SHARE * self.parts[cluster, chosen[0]] if most == _USUAL else 0.0
+        parts = self.parts[cluster, chosen]
+        told = parts > negligible
+        if most == _USUAL:
+            told &= parts > _LEAST_SHARE * parts[0]
+            told &= parts >= _MATTERS**2 * self.spread[chosen]
         said = {}
-        for feature in chosen[self.parts[cluster, chosen] > max(least, negligible)].tolist():
+        for feature in chosen[told].tolist():
             said[feature] = self.words[feature][0 if self.signs[cluster, feature] > 0 else 1]
             if feature == valued:
                 said[feature] += f" ({self._value(cluster, feature)})"
@@ -212,7 +277,8 @@ def cluster_table(model: Any, with_centers: bool = False) -> tuple[list[str], li
 
     The names of the feature columns say what they hold: means of the rows of the cluster (for mixed
     columns also shares of true and the commonest levels), or centres, if these are not means or are
-    asked for. A value is NaN or None if no row of the cluster has one.
+    asked for. A value is NaN or None if no row of the cluster has one. Shares of missing values
+    follow for the columns that have them.
     """
     sizes = np.asarray(
         getattr(model, "cluster_sizes_", np.full(len(model.cluster_centers_), np.nan))
@@ -226,6 +292,10 @@ def cluster_table(model: Any, with_centers: bool = False) -> tuple[list[str], li
         features += _columns_of_centers(model)
         centers = _readable(model, np.asarray(model.cluster_centers_))
         values = [[*row, *center] for row, center in zip(values, centers, strict=True)]
+    if missing := missing_shares(model):
+        features += [f"missing_{name}" for name in missing]
+        gaps = np.array(list(missing.values())).T.tolist()
+        values = [[*row, *own] for row, own in zip(values, gaps, strict=True)]
     rows = [
         [cluster, name, size, share, *row]
         for cluster, (name, size, share, row) in enumerate(

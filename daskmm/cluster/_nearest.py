@@ -42,7 +42,7 @@ class NearestCenter(  # type: ignore[call-arg]
             array. A pandas DataFrame gives a pandas Series if ``set_output(transform="pandas")``
             asks for it, and a raster a DataArray on its grid, with its coordinates.
         """
-        fitted = FittedCenters.of(self)
+        fitted = FittedCenters.of(self).lenient
         X = fitted.table(X, feature_dim)
         return labels_of_table(self, X, labels_of, fitted.coordinates, fitted.state)
 
@@ -69,7 +69,7 @@ class NearestCenter(  # type: ignore[call-arg]
         ValueError
             If `set_output` asks for polars, and the input is lazy.
         """
-        fitted = FittedCenters.of(self)
+        fitted = FittedCenters.of(self).lenient
         X = fitted.table(X, feature_dim)
         return distances_of_table(self, X, fitted.coordinates, fitted.state)
 

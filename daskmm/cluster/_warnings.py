@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from dask.base import is_dask_collection
 from sklearn.exceptions import ConvergenceWarning
 
+from daskmm.data.names import counted, feature_names, listed
 from daskmm.mm.context import FitContext
 from daskmm.mm.driver import Outcome
 
@@ -30,6 +32,29 @@ def warn_user(message: str, category: type[Warning]) -> None:
     while frame is not None and frame.f_code.co_filename.startswith(_LIBRARY):
         level, frame = level + 1, frame.f_back  # type: ignore[assignment]
     warnings.warn(message, category, stacklevel=level)
+
+
+def warn_of_identifiers(model: Any, features: Sequence[int]) -> None:
+    """Warn of features that number the rows, as far as the sample can tell."""
+    if features:
+        names = [f"{feature_names(model)[feature]!r}" for feature in features]
+        warn_user(
+            f"The integers of {listed(names)} are others in each row, as identifiers are, and were "
+            "clustered like measurements. If that is what they are, leave them out.",
+            UserWarning,
+        )
+
+
+def warn_of_empty_rows(labels: Any) -> None:
+    """Warn if labels in memory show that rows have no value at all, and so no cluster."""
+    if is_dask_collection(labels):
+        return
+    n_empty = int(np.count_nonzero(np.asarray(labels) == -1))
+    if n_empty:
+        warn_user(
+            f"{counted(n_empty, 'row')} of X without any value: the label is -1, for no cluster.",
+            UserWarning,
+        )
 
 
 def was_stopped(context: FitContext) -> bool:

@@ -211,7 +211,7 @@ class EntropyPowerKMeans(CenterClusterer):
         lam = given_lam(self.lam, survey.mean_variance)
         tried = None
         if lam is None and self.distortion != "manhattan":
-            tried = follow_lam(survey.sample, n_clusters, seed, lazy, metric=survey.metric)
+            tried = follow_lam(survey.core, n_clusters, seed, lazy, metric=survey.metric)
             fitted["lam_path_"], lam = tried.path, tried.path.lam
         elif lam is None:
             lam = AUTO_LAM * survey.mean_variance
@@ -249,6 +249,6 @@ class EntropyPowerKMeans(CenterClusterer):
         lam = given_lam(self.lam, survey.mean_variance)
         lams = None if lam is None else [lam]
         path, _ = follow_lam(
-            survey.sample, some_clusters(survey), seed, lazy, lams, metric=survey.metric
+            survey.core, some_clusters(survey), seed, lazy, lams, metric=survey.metric
         )
         return path.feature_weights[path.chosen]

@@ -27,7 +27,12 @@ from daskmm.cluster._parameters import SAMPLING, Constraints, keep_parameters
 from daskmm.cluster._partial_fit import name_of_call
 from daskmm.cluster._partial_mixture import attributes_of_components, updated_mixture
 from daskmm.cluster._sklearn import Interval, StrOptions
-from daskmm.cluster._warnings import warn_convergence, warn_user, was_stopped
+from daskmm.cluster._warnings import (
+    warn_convergence,
+    warn_of_identifiers,
+    warn_user,
+    was_stopped,
+)
 from daskmm.data.blocks import Layout
 from daskmm.data.input import read_weighted
 from daskmm.data.lazy import in_memory
@@ -473,7 +478,8 @@ class GaussianMixture(DensityMixin, MMClusterer):
         return replace(state, degrees=degrees, partial=partial)
 
     def _warn_of(self, fit: MixtureFit) -> None:
-        """Warn of narrow components, and of a fit that has not converged."""
+        """Warn of identifiers, narrow components, and of a fit that has not converged."""
+        warn_of_identifiers(self, fit.survey.identifiers)
         if was_stopped(fit.context):
             return
         state = fit.result.run.state

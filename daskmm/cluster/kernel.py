@@ -28,7 +28,7 @@ from daskmm.cluster._parameters import (
     wanted_rows,
 )
 from daskmm.cluster._sklearn import Interval, StrOptions
-from daskmm.cluster._warnings import warn_of_outcome
+from daskmm.cluster._warnings import warn_of_identifiers, warn_of_outcome
 from daskmm.data.blocks import Layout
 from daskmm.engine.first_pass import Survey, first_pass
 from daskmm.engine.moments import Sample
@@ -294,6 +294,7 @@ callable
             with_larger=choices.method.on_sample,
             centered=self._centers(),
         )
+        warn_of_identifiers(self, survey.identifiers)
         return replace(choices, survey=survey)
 
     def _on_landmarks(self, choices: LandmarkChoices) -> LandmarkChoices:

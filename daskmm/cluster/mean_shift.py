@@ -34,7 +34,7 @@ from daskmm.cluster._shift_fit import (
     with_weights,
 )
 from daskmm.cluster._sklearn import Interval, StrOptions
-from daskmm.cluster._warnings import warn_convergence, was_stopped
+from daskmm.cluster._warnings import warn_convergence, warn_of_identifiers, was_stopped
 from daskmm.data.blocks import Layout, Position
 from daskmm.data.input import read_weighted
 from daskmm.engine.first_pass import Survey, described_data, first_pass
@@ -346,6 +346,7 @@ class WeightedBlurringMeanShift(NearestCenter):
         standardize = bool(self.standardize)
         survey = first_pass(fit.passes, 1, standardize, fit.seed, by_distance=by_distance)
         fit.context.journal.resume(self._described_data(fit.layout, survey), fit.passes)
+        warn_of_identifiers(self, survey.identifiers)
         lam = DEFAULT_LAM * survey.mean_variance if self.lam == "auto" else float(self.lam)
         return replace(fit, survey=survey, lam=lam)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from daskmm.compiled import library
 from daskmm.data.blocks import Layout, Position, RowBlocks
+from daskmm.data.identifiers import numbering_features
 from daskmm.data.validation import (
     check_domain,
     check_finite,
@@ -96,6 +98,10 @@ class Survey:
         Mean distance of the rows from their mean.
     groups : ndarray of int of shape (n_features,) or None
         Column of each feature, if columns have several.
+    near : ndarray of bool of shape (n_sampled,) or None
+        Mask of the rows of the sample that a fit with `trim` takes into account; None for all.
+    identifiers : list of int
+        Features that number the rows of the sample, as identifiers do.
     """
 
     n_rows: int
@@ -109,11 +115,21 @@ class Survey:
     partial: bool = False
     spread: float = 1.0
     groups: NDArray[np.int64] | None = None
+    near: NDArray[np.bool_] | None = None
+    identifiers: Sequence[int] = ()
+
+    @property
+    def core(self) -> Sample:
+        """The rows of the sample on which choices and starts are made: those that are near."""
+        if self.near is None:
+            return self.sample
+        return Sample(self.sample.rows[self.near], self.sample.weights[self.near])
 
     @cached_property
     def critical_power(self) -> float:
         """The critical power s_crit of the sample."""
-        return critical_power(self.sample.rows, self.sample.weights, self.distortion)
+        core = self.core
+        return critical_power(core.rows, core.weights, self.distortion)
 
     @property
     def varying(self) -> NDArray[np.bool_]:
@@ -262,6 +278,8 @@ def first_pass(
         float(per_row.sum()) if squared else distortion.spread(sample.rows, sample.weights),
         None if expansion is None else expansion.groups,
     )
+    if expansion is None and not layout.sparse:
+        survey = replace(survey, identifiers=numbering_features(uniform.rows))
     if not (by_distance and size < n_rows):
         return survey
     sizes = SampleSizes(size, larger)

@@ -146,7 +146,7 @@ def _sampled(fit: CentersFit) -> CentersFit:
     exact = isinstance(problem.coordinates, WhitenedCoordinates) or fit.method.n_landmarks > 0
     dtype = np.dtype(np.float64) if exact else float_dtype(problem.passes.blocks.layout.dtype)
     rows = SampledRows(
-        survey.sample,
+        survey.core,
         problem.update,
         problem.spread,
         dtype,
@@ -220,7 +220,7 @@ def _hedged(fit: CentersFit) -> CentersFit:
 def _restarted(fit: CentersFit) -> CentersFit:
     """Restart once at the learned feature weights, and keep the cheaper outcome."""
     outcome, survey = fit.result, fit.survey
-    restarts = Restarts(survey.sample, len(outcome.runs), fit.seeds[0], False, survey.metric)
+    restarts = Restarts(survey.core, len(outcome.runs), fit.seeds[0], False, survey.metric)
     after = refined(outcome, fit.problem, restarts, fit.method.schedule, fit.context)
     return replace(fit, result=after)
 
@@ -393,7 +393,7 @@ def _starts(fit: CentersFit) -> Sequence[FloatArray | CenterState]:
         return [replace(state, feature_weights=fit.feature_weights)]
     centers: list[FloatArray] = []
     at_once = 1
-    if method.init == "k-means||" or is_wide(*survey.sample.rows.shape):
+    if method.init == "k-means||" or is_wide(*survey.core.rows.shape):
         at_once = len(drawn)  # starts share passes, or the space that the rows span
     elif method.n_clusters >= MANY_CLUSTERS:
         at_once = CPU_COUNT  # each start has a thread
@@ -419,9 +419,10 @@ def _from_nearby(
         return schedule
     if isinstance(survey.sample.rows, SparseRows):
         return schedule
-    n_rows, p = survey.sample.rows.shape
+    core = survey.core
+    n_rows, p = core.rows.shape
     step = max(1, n_rows // max(_ROWS_NEARBY, _ROWS_PER_FEATURE * p))
-    rows, weights = survey.sample.rows[::step], survey.sample.weights[::step]
+    rows, weights = core.rows[::step], core.weights[::step]
     # In the table's dtype, if it holds them: single precision takes a third of the time.
     hard, same = update.start(start, -np.inf), Coordinates.identity(p)
     fits = np.abs(rows).max(initial=0.0) < np.finfo(dtype).max

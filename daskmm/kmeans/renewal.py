@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.engine.moments import Sample
+from daskmm.kmeans.near_rows import near_rows
 from daskmm.kmeans.sample_annealing import (
     SEARCH,
     SampledRows,
@@ -156,14 +157,18 @@ def renewed(reservoir: Reservoir, state: CenterState, update: Update, seed: int)
     rows, sample = reservoir.rows, reservoir.sample
     if len(rows) < 2 * len(state.centers):
         return None
+    kept = sample
+    if update.trim:
+        near = near_rows(sample, len(state.centers), update.trim, seed, state.distortion)
+        kept = Sample(rows[near], sample.weights[near])
     schedule = Schedule(-np.inf, max_iter=_MAX_ITER, tol=_TOL)
     problem = sample_problem(rows, sample.weights, update)
     (own,) = iterate(problem, [state], schedule)
     seeds = np.random.SeedSequence(seed).spawn(_STARTS)
     pool = filled(rows, sample.weights)
-    starts = drawn_starts(pool, sample.weights, state, seeds)
+    starts = drawn_starts(filled(kept.rows, kept.weights), kept.weights, state, seeds)
     dtype, k = rows.dtype, len(state.centers)
-    own_rows = SampledRows(sample, update, problem.spread, dtype, k)
+    own_rows = SampledRows(kept, update, problem.spread, dtype, k)
     context = FitContext(holds_interrupts=False)
     search = Search(own_rows, [own.state, *starts], schedule, seed, context)
     candidates = run_stages(SEARCH, search).candidates

@@ -155,9 +155,9 @@ class SampledRows:
     Attributes
     ----------
     sample : Sample
-        Rows in the model's coordinates.
+        Rows in the model's coordinates, without those that a fit with `trim` leaves out.
     update : Update
-        The MM steps.
+        The MM steps over the table.
     spread : float
         Mean squared distance of the rows from their mean.
     dtype : numpy.dtype
@@ -185,8 +185,10 @@ class SampledRows:
         n_blocks = 1
         if self.n_clusters >= MANY_CLUSTERS:
             n_blocks = max(1, int(len(rows) / (_BLOCK_ROWS_PER_CLUSTER * self.n_clusters)))
+        # The rows that are to be left out have been.
+        update: Update = replace(self.update, trim=0.0)  # type: ignore[type-var]
         return sample_problem(
-            rows, weights, self.update, self.spread, n_before=n_before, n_blocks=n_blocks
+            rows, weights, update, self.spread, n_before=n_before, n_blocks=n_blocks
         )
 
 

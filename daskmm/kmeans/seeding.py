@@ -19,7 +19,7 @@ from daskmm.engine.first_pass import MANY_CLUSTERS, Survey, row_uniforms
 from daskmm.engine.passes import Passes, one_blas_thread, run_on_threads
 from daskmm.kmeans.cells import PARTITIONS, candidates_by_cells, chosen_by_cells
 from daskmm.kmeans.sums import PerStart
-from daskmm.numerics.distortions.base import Distortion
+from daskmm.numerics.distortions.base import Distortion, observed_mean
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
 from daskmm.numerics.rows import Rows, centers_in_model, pieces
 from daskmm.numerics.span import in_span
@@ -55,7 +55,7 @@ def starting_centers(
     """
     if method == "k-means||":
         return _scalable(passes, survey, n_clusters, seeds)
-    rows, weights = survey.sample.rows, survey.sample.weights
+    rows, weights = survey.core.rows, survey.core.weights
     if method == "random":
         return [_random_rows(rows, weights, n_clusters, seed, survey.distortion) for seed in seeds]
     return starting_rows(rows, weights, n_clusters, seeds, survey.distortion)
@@ -151,6 +151,7 @@ def greedy_rows(
     n_clusters: int,
     seed: int | np.random.SeedSequence,
     distortion: Distortion,
+    trim: float = 0.0,
 ) -> FloatArray:
     """Run greedy k-means++ for any distortion, and for rows with missing values.
 
@@ -169,6 +170,9 @@ def greedy_rows(
         Seed of the draws.
     distortion : Distortion
         Distortion in the model's coordinates.
+    trim : float
+        Share of the weight of the rows that are never drawn, because they are the farthest from
+        the centres so far (from the mean, before the first).
 
     Returns
     -------
@@ -178,11 +182,17 @@ def greedy_rows(
     rng = np.random.default_rng(seed)
     tile = distortion.tile(fast_rows(rows), has_holes(rows))
     trials = 2 + int(np.log(n_clusters))
-    first = rng.choice(len(rows), 1, p=weights / weights.sum())
+    rate = weights
+    if trim:
+        mean = distortion.inside(observed_mean(rows, weights)[None, :])
+        rate = _of_near(weights, distortion.distances(tile, mean, None)[:, 0], weights, trim)
+    first = rng.choice(len(rows), 1, p=rate / rate.sum())
     centers = distortion.inside(rows[first])
     smallest = distortion.distances(tile, centers, None)[:, 0]
     for _ in range(1, n_clusters):
         rate = weights * smallest
+        if trim:
+            rate = _of_near(rate, smallest, weights, trim)
         # Once every row coincides with a centre, any row may be drawn.
         rate = rate if rate.sum() > 0 else weights
         drawn = rng.choice(len(rows), trials, p=rate / rate.sum())
@@ -192,6 +202,22 @@ def greedy_rows(
         smallest = reduced[:, best]
         centers = np.concatenate([centers, candidates[best : best + 1]])
     return centers
+
+
+def _of_near(
+    rate: FloatArray, distances: FloatArray, weights: FloatArray, trim: float
+) -> FloatArray:
+    """Return the rates of the rows, 0 for the farthest ones."""
+    return np.where(farthest_share(distances, weights, trim), 0.0, rate)
+
+
+def farthest_share(distances: FloatArray, weights: FloatArray, share: float) -> NDArray[np.bool_]:
+    """Return a mask of the farthest rows that have at most a share of the weight together."""
+    order = np.argsort(-distances, kind="stable")
+    far = np.zeros(len(distances), dtype=np.bool_)
+    reached = np.cumsum(weights[order])
+    far[order[reached <= share * reached[-1] * (1.0 + 1e-12)]] = True
+    return far
 
 
 def _random_rows(
@@ -214,13 +240,14 @@ def _scalable(
     replacement, by the smallest exponential keys, in one pass; independent draws would need the
     total cost in advance.
     """
-    rows, weights = survey.sample.rows, survey.sample.weights
+    rows, weights = survey.core.rows, survey.core.weights
     metric = (survey.coordinates, survey.distortion, survey.partial)
     candidates = [_random_rows(rows, weights, 1, seed, survey.distortion) for seed in seeds]
     draws = OVERSAMPLING * n_clusters
     for round_number in range(ROUNDS):
         keys = tuple((int(seed), round_number) for seed in seeds)
-        drawn = passes.reduce(_draw, *metric, tuple(candidates), keys, draws)
+        limits = tuple(_farthest_near(survey, each) for each in candidates)
+        drawn = passes.reduce(_draw, *metric, tuple(candidates), limits, keys, draws)
         candidates = [
             np.concatenate([old, survey.distortion.inside(new.rows)])
             for old, new in zip(candidates, drawn.records, strict=True)
@@ -231,6 +258,14 @@ def _scalable(
         pool = _at_least(centers, counts, n_clusters)
         starts += starting_rows(*pool, n_clusters, [seed], survey.distortion)
     return starts
+
+
+def _farthest_near(survey: Survey, candidates: FloatArray) -> float:
+    """Return the largest distance of a near row of the sample from its candidate."""
+    if survey.near is None:
+        return np.inf
+    tile = survey.distortion.tile(fast_rows(survey.core.rows), survey.partial)
+    return float(survey.distortion.distances(tile, candidates, None).min(axis=1).max())
 
 
 def _at_least(
@@ -263,18 +298,24 @@ def _draw(
     distortion: Distortion,
     partial: bool,
     candidates: tuple[FloatArray, ...],
+    limits: tuple[float, ...],
     keys: tuple[tuple[int, int], ...],
     size: int,
 ) -> PerStart[_Draw]:
-    """Draw the rows of one block with the smallest keys, drawn from Exp(weight × distance)."""
+    """Draw the rows of one block with the smallest keys, drawn from Exp(weight × distance).
+
+    Rows beyond the limit of a start are not drawn.
+    """
     n_features = rows.shape[1]
     draws = [_Draw(np.empty(0), np.empty((0, n_features)), size) for _ in candidates]
     numbers = position.numbers(len(rows))
     for tile, some in pieces(rows, max(map(len, candidates))):
         z = coordinates.to_model(some)
         held = distortion.tile(z, partial)
-        for index, (centers, key) in enumerate(zip(candidates, keys, strict=True)):
+        starts = zip(candidates, limits, keys, strict=True)
+        for index, (centers, limit, key) in enumerate(starts):
             rate = distortion.distances(held, centers, None).min(axis=1)
+            rate[rate > limit] = 0.0
             if weights is not None:
                 rate *= weights[tile]
             drawable = np.flatnonzero(rate > 0)

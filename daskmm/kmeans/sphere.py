@@ -15,7 +15,8 @@ from daskmm.numerics.sparse_rows import SparseRows
 def on_sphere(survey: Survey) -> Survey:
     """Return a survey, given in the input's units, in the coordinates of directions."""
     coordinates = SphereCoordinates(len(survey.variance))
-    rows, weights = coordinates.to_model(survey.sample.rows), survey.sample.weights
+    core, whole = survey.core, survey.sample
+    rows, weights = coordinates.to_model(core.rows), core.weights
     if isinstance(rows, SparseRows):
         variance = Moments.of_sparse(rows, weights).variance
     else:
@@ -25,6 +26,6 @@ def on_sphere(survey: Survey) -> Survey:
         survey,
         coordinates=coordinates,
         variance=variance,
-        sample=Sample(rows, weights),
+        sample=Sample(coordinates.to_model(whole.rows), whole.weights),
         spread=survey.distortion.spread(rows, weights),
     )

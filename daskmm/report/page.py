@@ -96,6 +96,7 @@ def report_page(model: Any, summary: Mapping[str, Any], sampled: Sampled | None)
             summary=summary,
             style=_style(),
             words=_in_words(summary, columns, telling, separation, stability),
+            gaps=words.of_missing(model, summary, words.cluster_titles(summary)),
             clusters=rows,
             caption=_caption(summary, rows, separation),
             columns=[] if columns is None else columns.first(_MOST_COLUMNS),

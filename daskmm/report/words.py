@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm.cluster._naming import missing_shares
 from daskmm.data.names import counted
 from daskmm.report.columns import Profile
 from daskmm.report.means import Means
@@ -20,6 +21,8 @@ FloatArray = NDArray[np.float64]
 # clusters explain if they differ in it, and the largest if they do not.
 _COLUMNS, _CLUSTERS = 3, 4
 _MATTERS, _HARDLY = 0.1, 0.05
+# Shares of missing values are told by cluster if they differ so much from that of all rows.
+_DIFFERS = 0.25
 # Bounds of the silhouette, as in Kaufman & Rousseeuw, "Finding groups in data", 1990.
 _JUDGEMENTS = (
     (0.5, "the clusters are well separated"),
@@ -129,6 +132,25 @@ def of_stability(stability: FloatArray | None, titles: Sequence[str]) -> str:
         f"{np.nanmean(stability):.2f} on average, where 1 means the same rows; least so "
         f"{titles[least]} ({stability[least]:.2f})."
     )
+
+
+def of_missing(model: Any, summary: Mapping[str, Any], titles: Sequence[str]) -> str:
+    """Say which columns lack values, and in which clusters many more or fewer than elsewhere."""
+    overall = summary.get("missing_shares", {})
+    if not overall:
+        return ""
+    most = sorted(overall, key=lambda name: -overall[name])
+    said = [f"{readable_share(overall[name])} of {name}" for name in most[:_COLUMNS]]
+    more = len(most) - len(said)
+    others = f", and some in {counted(more, 'further column')}" if more else ""
+    by_cluster = missing_shares(model)
+    differing = [
+        f"{readable_share(by_cluster[name][each])} of {name} in {titles[each]}"
+        for name in most
+        for each in np.flatnonzero(np.abs(by_cluster[name] - overall[name]) >= _DIFFERS)
+    ]
+    apart = f" By cluster, it is {_and(differing[:_CLUSTERS])}." if differing else ""
+    return f"Values are missing: {_and(said)}{others}.{apart}"
 
 
 def _and(items: Sequence[str]) -> str:

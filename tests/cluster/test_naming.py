@@ -222,3 +222,29 @@ def test_names_of_more_features_where_two_do_not_suffice():
         "high age, high income, low size",
         "low age, low income",
     ]
+
+
+def test_small_differences_name_no_cluster():
+    sizes = {"cluster_sizes_": np.array([50, 30, 20])}
+    raw = [[9.7, 1000.0], [9.1, 200.0], [8.2, 2200.0]]
+    names = ["dep_delay", "distance"]
+    assert named(raw, names, **sizes) == ["average", "low distance", "high distance"]
+    assert named([[0.1, 0.0], [0.0, 3.0], [-0.3, -4.5]], names, [2.0, 1.0], **sizes) == [
+        "average",
+        "high distance",
+        "low distance",
+    ]
+
+
+def test_no_cluster_is_named_after_a_feature_that_most_of_its_rows_lack():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(300, 3))
+    rows[:, 0] += 10.0 * (np.arange(300) < 150)
+    rows[:149, 1], rows[149, 1] = np.nan, 40.0
+    frame = pd.DataFrame(rows, columns=["age", "income", "size"])
+    model = KMeans(2, missing="partial", standardize=True, random_state=0, n_init=1).fit(frame)
+    table = model.summary_.set_index("cluster_name")
+    assert list(table.index) in (["high age", "low age"], ["low age", "high age"])
+    assert table.loc["high age", "missing_income"] == pytest.approx(149 / 150)
+    assert table.loc["low age", "missing_income"] == 0
+    assert "missing_age" not in table

@@ -126,7 +126,15 @@ def test_rows_and_features_without_any_value_are_named(cls):
         quick(cls, missing="partial").fit(da.from_array(bad, (50, 6)))
     model = quick(cls, missing="partial").fit(complete)
     with pytest.raises(ValueError, match=where):
-        model.predict(da.from_array(bad, (50, 6))).compute()
+        quick(cls, missing="partial").fit(complete).partial_fit(da.from_array(bad, (50, 6)))
+    expected = np.where(np.arange(len(bad)) == 77, -1, model.predict(rows))
+    with pytest.warns(UserWarning, match="1 row of X without any value"):
+        np.testing.assert_array_equal(model.predict(bad), expected)
+    lazy = da.from_array(bad, (50, 6))
+    np.testing.assert_array_equal(model.predict(lazy).compute(), expected)
+    for found in (model.transform(bad), model.predict_proba(bad), model.score_samples(bad)):
+        assert np.isnan(found[77]).all()
+        assert np.isfinite(found[:77]).all()
     bad = rows.copy()
     bad[:, 4] = np.nan
     with pytest.raises(ValueError, match="feature without any value: feature 4"):

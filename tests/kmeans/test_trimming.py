@@ -4,12 +4,18 @@ import dask.array as da
 import numpy as np
 import pytest
 from _support import ESTIMATORS, blobs, computed, quick
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from daskmm import KMeans, PowerKMeans
+from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans
 from daskmm.data.blocks import row_blocks
+from daskmm.engine.moments import Sample
 from daskmm.engine.passes import Passes, weighted_passes
+from daskmm.kmeans.near_rows import near_rows
+from daskmm.kmeans.seeding import greedy_rows
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.trimming import trimmed_sums
+from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
 from daskmm.numerics.rows import Coordinates
 
 
@@ -105,3 +111,52 @@ def test_every_distortion_can_be_trimmed(distortion):
 def test_a_share_that_is_none_is_refused(trim):
     with pytest.raises(ValueError, match="'trim' parameter"):
         KMeans(2, trim=trim).fit(np.eye(5))
+
+
+def with_far_rows(seed, n=3000, n_far=12, p=4):
+    """Four clusters at corners, then rows 20 to 100 standard deviations away; their mask."""
+    rng = np.random.default_rng(seed)
+    corners = 8.0 * np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
+    rows = rng.normal(size=(n, p))
+    rows[:, :2] += corners[rng.integers(4, size=n)]
+    away = rng.normal(size=(n_far, p))
+    away *= rng.uniform(20, 100, n_far)[:, None] * 4.0 / np.linalg.norm(away, axis=1)[:, None]
+    return np.vstack([rows, away]), np.arange(n + n_far) >= n
+
+
+@settings(deadline=None, max_examples=25)
+@given(seed=st.integers(0, 2**20), n_far=st.integers(1, 40), weighted=st.booleans())
+def test_no_seed_is_a_far_row_if_their_share_is_trimmed(seed, n_far, weighted):
+    rows, far = with_far_rows(seed, 400, n_far)
+    rng = np.random.default_rng(seed)
+    weights = rng.uniform(0.5, 2.0, len(rows)) if weighted else np.ones(len(rows))
+    share = weights[far].sum() / weights.sum()
+    seeds = greedy_rows(rows, weights, 4, seed, SQUARED_EUCLIDEAN, share)
+    assert not (rows[far][:, None] == seeds).all(axis=2).any()
+    near = near_rows(Sample(rows, weights), 4, share, seed, SQUARED_EUCLIDEAN)
+    assert not near[far].any()
+    assert weights[near].sum() >= (1 - share) * weights.sum() * (1 - 1e-12)
+
+
+@pytest.mark.in_turn("cls")
+@pytest.mark.parametrize("cls", [KMeans, PowerKMeans, EntropyPowerKMeans])
+@pytest.mark.parametrize("init", ["k-means++", "k-means||", "random"])
+def test_far_rows_get_no_centre_of_their_own_if_trimmed(cls, init):
+    rows, far = with_far_rows(seed=1)
+    model = quick(cls, init=init, trim=0.01, n_init=2).fit(rows)
+    assert np.abs(model.cluster_centers_).max() < 10
+    labels = model.predict(rows, outliers=0.02)
+    assert (labels[far] == -1).all()
+    assert np.mean(labels == -1) == pytest.approx(0.02, abs=0.002)
+
+
+def test_feature_weights_are_those_without_far_rows_if_trimmed():
+    rows, far = with_far_rows(seed=2)
+    rows[far, 1:] = rows[: far.sum(), 1:]  # far in one feature
+    options = {"lam": "0.5*variance", "random_state": 0}
+    clean = EntropyPowerKMeans(4, **options).fit(rows[~far])
+    trimmed = EntropyPowerKMeans(4, **options, trim=0.01).fit(rows)
+    np.testing.assert_allclose(trimmed.scale_, clean.scale_, rtol=0.05)
+    np.testing.assert_allclose(trimmed.feature_weights_, clean.feature_weights_, atol=0.02)
+    raw = EntropyPowerKMeans(4, **options).fit(rows)
+    assert np.abs(raw.feature_weights_ - clean.feature_weights_).max() > 0.1
