@@ -6,11 +6,13 @@ spread. k-means cuts the rows into cells, and cells that no gap divides are merg
 a gap between them count as one: if the centres of two round clusters of equal size are 2.5 standard
 deviations apart, the density between them is .88 of that at the centres.
 
-Values beyond five robust standard deviations from the median of their feature are put on a
-logarithmic scale, so that heavy tails become short while far values remain apart. Rows are
-projected on their first 20 principal axes. Features with few distinct values, such as flags, would
-have gaps everywhere; so their values are replaced by normal numbers with the same order, equal
-values in random order. If all rows are copies of a few points, each point is a cluster.
+Rows that are far from most rows and from each other, such as errors, are left out (see
+:mod:`daskmm.auto.scattered`). Other values beyond five robust standard deviations from the median
+of their feature are put on a logarithmic scale, so that heavy tails become short while far values
+remain apart. Rows are projected on their first 20 principal axes. Features with few distinct
+values, such as flags, would have gaps everywhere; so their values are replaced by normal numbers
+with the same order, equal values in random order. If all rows are copies of a few points, each
+point is a cluster.
 
 Mixed columns are replaced by normal features that could lie behind them (see
 :mod:`daskmm.numerics.latent_normals`), in the rows without missing values. In tables of numbers,
@@ -27,6 +29,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm.auto.scattered import scattered
 from daskmm.auto.separation import LEAST_ROWS, separation
 from daskmm.engine.moments import Sample
 from daskmm.kmeans.trials import thinned
@@ -125,6 +128,8 @@ def follow_n_clusters(
     rows, weights = thinned(sample.rows, sample.weights, n_rows, seed)
     rows, weights = _numbers(rows, weights, feature_weights)
     rows = dithered(rows, weights, np.random.default_rng(seed))
+    apart = scattered(rows, weights)
+    rows, weights = rows[~apart], weights[~apart]
     possible = max(1, len(rows) // LEAST_ROWS)
     points = len(np.unique(rows, axis=0))
     if points <= possible:

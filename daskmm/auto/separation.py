@@ -32,7 +32,7 @@ FloatArray = NDArray[np.float64]
 # Largest number of cells, least average number of rows per cell (if there are more than two cells),
 # and the factor by which the number of cells falls.
 MOST_CELLS, LEAST_ROWS, _FEWER = 60, 20, 0.5
-# Cells with fewer rows are left out: their rows are far from all others.
+# Cells of fewer rows, or less weight, are left out: their rows are far from all others.
 _SMALL = 12
 # Largest number of Lloyd steps, and the relative change at which they end.
 _STEPS, _TOL = 20, 1e-3
@@ -121,7 +121,8 @@ def _cells(
     [run] = iterate(sample_problem(rows, weights, PowerUpdate()), starts, schedule)
     labels = nearest(rows, run.state)
     members = (np.flatnonzero(labels == cell) for cell in range(n_cells))
-    return [_halves(own, rng) for own in members if len(own) >= _SMALL]
+    kept = (own for own in members if min(len(own), weights[own].sum()) >= _SMALL * (1 - 1e-9))
+    return [_halves(own, rng) for own in kept]
 
 
 def _halves(members: NDArray[np.int64], rng: np.random.Generator) -> Halves:

@@ -18,6 +18,7 @@ from daskmm.auto.n_clusters import SOME_CLUSTERS, follow_n_clusters
 from daskmm.auto.separation import LEAST_ROWS
 from daskmm.auto.standardize import choose_scale
 from daskmm.cluster._choices import Choices, warn_of_number, with_same_data, with_seeds
+from daskmm.cluster._far_clusters import warn_of_far_clusters
 from daskmm.cluster._fitted_centers import (
     FittedCenters,
     attributes_of_centers,
@@ -182,6 +183,7 @@ class CenterRecipe:
         run_stages([self._labelling(X)], fit)
         model.n_passes_, model.n_samples_seen_ = passes.n_passes, fit.survey.n_rows
         warn_of_outcome(vars(model), fit.result, found["n_clusters_"], found["s_"], context)
+        warn_of_far_clusters(model)
 
     def _opened(self, X: Any, feature_dim: str | None) -> tuple[Any, Coding | None]:
         """Return a Raster of an xarray object, a coded frame and its coding, or `X` unchanged."""

@@ -161,10 +161,14 @@ empty_cluster : {"farthest", "random", "restart", "error"}, default="farthest"
 """,
     "trim": """
 trim : float, default=0
-    Share of the rows, those farthest from their centres, that the Lloyd steps leave out, for data
-    with outliers. Then `inertia_` and `cluster_sizes_` count only the rows that are kept, while all
-    rows have `labels_`. The share is exact, and costs two more passes per step. Annealing steps
-    keep all rows. `partial_fit` leaves out this share of the rows of each call.
+    Share of the rows, those farthest from their centres, that are left out, for data with outliers.
+    Then `inertia_` and `cluster_sizes_` count only the rows that are kept, while all rows have
+    `labels_`. Over the table, Lloyd steps leave out exactly this share, which costs two more passes
+    per step. On the sample of the first pass, the farthest rows get no say in the scale, the number
+    of clusters, feature weights, starting centres and annealing; annealing over the table (of given
+    centres, or with ``sample_size=None``) keeps all rows. A cluster of fewer rows than the share
+    may be left out too. `partial_fit` leaves out this share of the rows of each call. A fit warns
+    if few rows, far from all others, have centres of their own.
 """,
     "forget": """
 forget : float or str, optional

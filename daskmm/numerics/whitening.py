@@ -42,7 +42,7 @@ def without_tails(rows: FloatArray, width: float = 3.0) -> FloatArray:
     The robust standard deviation is 1.4826 times the median absolute deviation. If that is 0,
     because half of the values are equal, the feature is not clipped.
     """
-    median, reach = _median_and_reach(rows, width)
+    median, reach = median_and_reach(rows, width)
     return np.clip(rows, median - reach, median + reach)
 
 
@@ -53,7 +53,7 @@ def with_short_tails(rows: FloatArray, width: float = 5.0) -> FloatArray:
     standard deviations. Unlike clipping, this does not pile up the values of a tail at one place,
     which would look like a cluster.
     """
-    median, reach = _median_and_reach(rows, width)
+    median, reach = median_and_reach(rows, width)
     apart = rows - median
     far = np.abs(apart) > reach
     scale = np.broadcast_to(reach, rows.shape)[far]
@@ -64,7 +64,7 @@ def with_short_tails(rows: FloatArray, width: float = 5.0) -> FloatArray:
     return short
 
 
-def _median_and_reach(rows: FloatArray, width: float) -> tuple[FloatArray, FloatArray]:
+def median_and_reach(rows: FloatArray, width: float) -> tuple[FloatArray, FloatArray]:
     """Return medians, and the distances from them beyond which values are far (may be infinite)."""
     median = np.median(rows, axis=0)
     deviation = 1.4826 * np.median(np.abs(rows - median), axis=0)

@@ -13,6 +13,7 @@ from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
 from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans, load, plot
+from daskmm.auto.scattered import scattered
 from daskmm.selection import choose_n_clusters
 
 X, TRUTH = blobs(900, 4, 6, seed=5)
@@ -107,6 +108,31 @@ def test_one_far_row_is_no_cluster_and_two_far_ones_hide_none():
     assert choose_n_clusters(rows, max_clusters=12, random_state=0).n_clusters == 4
     noise = np.vstack([np.random.default_rng(0).normal(size=(800, 3)), [[1e4, 0, 0]]])
     assert choose_n_clusters(noise, max_clusters=12, random_state=0).n_clusters == 1
+
+
+@pytest.mark.in_turn("sides")
+@pytest.mark.parametrize("sides", ["both", "one"])
+@pytest.mark.parametrize("n_far", [10, 50])
+def test_a_few_far_rows_do_not_change_the_number(n_far, sides):
+    rng = np.random.default_rng(n_far)
+    rows = rng.normal(size=(2000, 3))
+    rows[:, :2] += 8.0 * np.array([[0, 0], [0, 1], [1, 0], [1, 1]])[rng.integers(4, size=2000)]
+    distances = rng.uniform(20, 100, n_far) * rows[:, 0].std()
+    rows[:n_far, 0] += distances * (1 if sides == "one" else rng.choice([-1, 1], n_far))
+    assert choose_n_clusters(rows, random_state=0).n_clusters == 4
+
+
+def test_scattered_rows_are_few_and_far_from_each_other():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(2000, 3))
+    rows[:20] *= rng.uniform(20, 100, 20)[:, None]
+    rows[20:60] += 50.0
+    ones = np.ones(len(rows))
+    found = scattered(rows, ones)
+    assert found[:20].mean() > 0.9
+    assert not found[20:].any()
+    assert not scattered(rng.standard_t(1, size=(1000, 3)), ones).any()
+    assert not scattered(np.repeat(rows[:1], 100, axis=0), ones[:100]).any()
 
 
 @pytest.mark.in_turn("cls")

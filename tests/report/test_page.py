@@ -504,3 +504,34 @@ def test_the_mean_of_all_rows_is_that_of_the_fit_and_not_of_the_sample():
     means = means_of(model, model.cluster_sizes_.astype(int).tolist(), sampled)
     shares = [(frame["plan"] == level).mean() for level in "abc"]
     np.testing.assert_allclose(means.overall, [frame["income"].mean(), *shares])
+
+
+def test_the_report_and_the_command_say_which_values_are_missing(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(200, 3)) + 9.0 * (np.arange(200) % 2)[:, None] * [1, 0, 0]
+    rows[1:180:2, 1] = np.nan
+    frame = pd.DataFrame(rows, columns=["age", "income", "size"])
+    model = KMeans(2, missing="partial", standardize=True, random_state=0, n_init=1).fit(frame)
+    summary = write_run(tmp_path / "run", model, frame)
+    assert summary["missing_shares"] == {"income": pytest.approx(0.45)}
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "Values are missing: 45% of income. By cluster, it is " in page
+    assert "90% of income in “high age”" in page
+    assert "0% of income in “low age”" in page
+    assert "missing values: income 45%" in printing.describe_run(tmp_path, summary)
+
+
+def test_reports_and_commands_tell_far_clusters(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(1500, 2))
+    rows[:750, 0] += 8.0
+    rows[:2] += 1000.0
+    pd.DataFrame(rows, columns=["a", "b"]).to_csv(tmp_path / "rows.csv", index=False)
+    fit = ["fit", str(tmp_path / "rows.csv"), "-k", "3", "--out", str(tmp_path / "run"), "--report"]
+    assert main([*fit, "--quiet"]) == 0
+    told = json.loads((tmp_path / "run" / "summary.json").read_text())["warnings"]
+    assert len(told) == 1
+    assert "1 of 3 clusters is far from all others, and holds 2 of 1,500 rows." in told[0]
+    assert "far from all others" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    with pytest.warns(UserWarning, match=r"leave the farthest rows out of the fit by trim=0\.003"):
+        KMeans(3, random_state=0).fit(rows)
+    KMeans(3, random_state=0, trim=0.003).fit(rows)
