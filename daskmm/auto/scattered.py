@@ -15,7 +15,7 @@ FloatArray = NDArray[np.float64]
 _REACH, _MOST = 5.0, 0.05
 # A row is scattered if this neighbour of it is so many times as far as that of most rows, of which
 # some are looked at.
-_NEIGHBOR, _TIMES, _SOME = 10, 5.0, 500
+_NEIGHBOR, _TIMES, _SOME = 10, 8.0, 500
 
 
 def scattered(rows: FloatArray, weights: FloatArray) -> NDArray[np.bool_]:
