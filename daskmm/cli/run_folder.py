@@ -137,7 +137,7 @@ def write_run(
         model.save(folder / MODEL)
         with label_writer(folder / LABELS) as writer:
             sampled = _with_clusters(_label(model, X, writer))
-        summary = summarize(model, writer.counts, source, notes)
+        summary = summarize(model, writer.counts, source, list(notes))
         drawn = _draw(folder, model, sampled) if pictures else []
         if report:
             page = report_page(model, summary, sampled)

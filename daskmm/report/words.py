@@ -147,7 +147,7 @@ def of_missing(model: Any, summary: Mapping[str, Any], titles: Sequence[str]) ->
     differing = [
         f"{readable_share(by_cluster[name][each])} of {name} in {titles[each]}"
         for name in most
-        for each in np.flatnonzero(np.abs(by_cluster[name] - overall[name]) >= _DIFFERS)
+        for each in np.flatnonzero(np.abs(by_cluster[name] - overall[name]) >= _DIFFERS).tolist()
     ]
     apart = f" By cluster, it is {_and(differing[:_CLUSTERS])}." if differing else ""
     return f"Values are missing: {_and(said)}{others}.{apart}"
