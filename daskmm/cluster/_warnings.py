@@ -40,7 +40,8 @@ def warn_of_identifiers(model: Any, features: Sequence[int]) -> None:
         names = [f"{feature_names(model)[feature]!r}" for feature in features]
         warn_user(
             f"The integers of {listed(names)} are others in each row, as identifiers are, and were "
-            "clustered like measurements. If that is what they are, leave them out.",
+            "clustered like measurements. If that is what they are, leave them out (on the command "
+            "line by --columns).",
             UserWarning,
         )
 
