@@ -87,7 +87,7 @@ html_title = "daskmm"
 html_static_path = ["_static"]
 html_css_files = ["daskmm.css"]
 html_show_sourcelink = False
-html_sidebars = {page: [] for page in ("get-started", "evidence", "changes")}
+html_sidebars = {page: [] for page in ("get-started", "real-tables", "evidence", "changes")}
 html_theme_options = {
     "header_links_before_dropdown": 6,
     # A field to search in would take a second row of the header.

@@ -100,6 +100,10 @@ class KernelClusterer(MMClusterer):
     def _centers(self) -> bool:
         """Return whether the kernels are given centred rows."""
 
+    def _scales(self) -> bool:
+        """Return whether features are standardised."""
+        return bool(self.standardize)
+
     def _n_kernels(self) -> int:
         return 1
 
@@ -207,9 +211,8 @@ class KernelClusterer(MMClusterer):
     def _surveyed(self, opening: Opening) -> Opening:
         """Make the first pass."""
         passes, context = opening.rows, opening.context
-        standardize, seed = bool(self.standardize), opening.seeds[0]
-        centered = self._centers()
-        survey = first_pass(passes, self.n_clusters, standardize, seed, centered=centered)
+        seed, centered = opening.seeds[0], self._centers()
+        survey = first_pass(passes, self.n_clusters, self._scales(), seed, centered=centered)
         warn_of_identifiers(self, survey.identifiers)
         layout, grams = passes.blocks.layout, Grams()
         context.journal.resume(described_data(layout, survey), grams)

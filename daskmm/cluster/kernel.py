@@ -116,9 +116,10 @@ callable
         First power, negative. "auto" is min(−1, 1.25·s_crit), with the s_crit of `PowerKMeans` in
         feature space.
     [eta, anneal_every, polish, max_iter, tol, random_state]
-    standardize : bool, default=False
+    standardize : bool or "auto", default="auto"
         Divide each feature by its population standard deviation. This is done before the
-        kernel is evaluated.
+        kernel is evaluated. "auto" does so for the kernels "rbf" and "laplacian" if their bandwidth
+        is "auto"; a bandwidth that is given refers to the units of the rows.
     [verbose, callbacks, checkpoint]
 
     Attributes
@@ -179,6 +180,7 @@ callable
             None,
         ],
         "kernel": [StrOptions({*KERNELS, "precomputed"}), callable],
+        "standardize": [StrOptions({"auto"}), "boolean"],
         "bandwidth": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
         "degree": [Interval(Real, 1, None, closed="left")],
         "coef0": [Interval(Real, None, None, closed="neither")],
@@ -218,7 +220,7 @@ callable
         max_iter: int = 300,
         tol: float = 1e-4,
         random_state: Any = None,
-        standardize: bool = False,
+        standardize: bool | str = "auto",
         verbose: int = 0,
         callbacks: list[Callable[[IterationRecord], object]] | None = None,
         checkpoint: str | Path | None = None,
@@ -288,7 +290,7 @@ callable
         survey = first_pass(
             choices.passes,
             self.n_clusters,
-            bool(self.standardize),
+            self._scales(),
             choices.seeds[0],
             wanted=wanted_rows(self.sample_size, self.n_clusters),
             with_larger=choices.method.on_sample,
@@ -382,7 +384,13 @@ callable
         return isinstance(self.kernel, str) and self.kernel == "precomputed"
 
     def _centers(self) -> bool:
-        return bool(self.standardize) or are_movable([self.kernel])
+        return self._scales() or are_movable([self.kernel])
+
+    def _scales(self) -> bool:
+        if self.standardize != "auto":
+            return bool(self.standardize)
+        own = isinstance(self.bandwidth, str) and isinstance(self.kernel, str)
+        return own and self.kernel in ("rbf", "laplacian")
 
     def _kernels(self, survey: Survey) -> list[Kernel]:
         if not isinstance(self.kernel, str):

@@ -20,7 +20,7 @@ POLISHED = 4
 # (over-relaxed bound optimisation: Salakhutdinov & Roweis, "Adaptive overrelaxed bound optimization
 # methods", ICML 2003). The cost of a hard step with fixed labels is quadratic in the centres, so it
 # cannot rise for factors up to 2. At 2 it stays equal until labels change, so centres keep moving
-# and leave poor optima. The same number of steps ends .1 to .6 % lower than Lloyd's algorithm.
+# and leave poor optima. The same number of steps ends up to .5 % lower than Lloyd's algorithm.
 RELAXATIONS = (*[1.5] * 3, *[2.0] * 6, 1.5)
 
 

@@ -36,7 +36,7 @@ HEAD = ("what", "daskmm", "scikit-learn `KMeans`, `n_init=8`")
 
 
 def kept():
-    """Return the table's lines by name, and the text's numbers, with where they come from."""
+    """Return the numbers of the README and of the docs, with where they come from."""
     return json.loads(FILE.read_text(encoding="utf-8"))
 
 
@@ -149,18 +149,22 @@ MEASURED = {"ewp-2": ewp_2, "ewp-1": ewp_1, "power": power, "kernel": kernel}
 MEASURED |= {"mean-shift": mean_shift, "gamma": gammas}
 
 
+def machine():
+    """Return the name of the processor, and how many of its cores measured."""
+    models = [x for x in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in x]
+    return f"{models[0].split(':')[1].strip() if models else platform.machine()}, two cores"
+
+
 def main(names):
     all_of = kept()
     lines = all_of["table"]
     commit = subprocess.run(
         ["git", "rev-parse", "--short=8", "HEAD"], capture_output=True, text=True, check=True
     )
-    models = [x for x in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in x]
-    machine = f"{models[0].split(':')[1].strip() if models else platform.machine()}, two cores"
     for name in names:
         with warnings.catch_warnings(action="ignore"):
             lines[name]["cells"] = list(MEASURED[name]())
-        lines[name] |= {"commit": commit.stdout.strip(), "machine": machine}
+        lines[name] |= {"commit": commit.stdout.strip(), "machine": machine()}
         lines[name]["command"] = f"python tests/benchmarks/readme.py {name}"
         FILE.write_text(json.dumps(all_of, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     print(table(lines))

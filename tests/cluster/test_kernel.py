@@ -221,9 +221,31 @@ def test_a_callable_is_evaluated_block_by_block(small_tiles):
 
 def test_the_automatic_bandwidth_is_the_root_mean_squared_distance():
     bandwidth = np.sqrt(squared(X, X).mean())
-    model, explicit = printed().fit(X), printed(bandwidth=bandwidth).fit(X)
+    model = printed(standardize=False).fit(X)
+    explicit = printed(bandwidth=bandwidth).fit(X)
     assert model.kernels_[0].bandwidth == pytest.approx(bandwidth, rel=1e-12)
     np.testing.assert_allclose(model.objective_history_, explicit.objective_history_, rtol=1e-10)
+
+
+@pytest.mark.parametrize("n_landmarks", [None, 20])
+@pytest.mark.parametrize(
+    ("parameters", "standardised"),
+    [
+        ({}, True),
+        ({"kernel": "laplacian"}, True),
+        ({"bandwidth": 2.0}, False),
+        ({"kernel": "cosine"}, False),
+        ({"kernel": lambda x, y: x @ y.T}, False),
+    ],
+)
+def test_features_are_standardised_where_one_automatic_bandwidth_is_for_all(
+    parameters, standardised, n_landmarks
+):
+    model = quick(n_landmarks=n_landmarks, **parameters).fit(DATA)
+    given = quick(n_landmarks=n_landmarks, standardize=standardised, **parameters).fit(DATA)
+    assert standardised == bool((model.scale_ != 1).any())
+    np.testing.assert_array_equal(model.labels_, given.labels_)
+    assert model.inertia_ == given.inertia_
 
 
 # Explicit feature maps
