@@ -30,7 +30,7 @@ FLAGS = shlex.split(
 )
 SANITIZED = shlex.split(
     "-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all "
-    "-DDASKMM_SEPARATE_ARRAYS=1"
+    "-DDASKMM_GUARDED_ARRAYS=1"
 )
 # On other processors the baseline is all there is; on aarch64 it has NEON.
 INSTRUCTIONS = {

@@ -11,12 +11,11 @@ nearer if its distance from the row's own centre is more than twice the row's di
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.compiled import library
 from daskmm.compiled.dispatch import PreparedCenters
 from daskmm.compiled.labels import nearest_centers
 from daskmm.compiled.layout import call_in_parts, frame_of, plain, row_dtype
@@ -24,16 +23,14 @@ from daskmm.numerics.rows import FeatureCoordinates
 
 FloatArray = NDArray[np.float64]
 
-# Balls around each centre have radii that grow by √2; the last one holds all centres.
-_SHELLS = 8
+# Balls around each centre have radii that grow by √2; the last one holds all centres, and has a
+# number as its radius, since ∞ − ∞ is NaN.
+_SHELLS, _NO_END = 8, 1e300
 # Bounds are lowered, and moved distances raised, by this share, which exceeds all rounding.
 _DOUBT = 1e-9
 # At most this many centres, or this share of all centres, are listed around each centre. A distance
 # to a single centre takes several times as long as one of the distances to all centres at once.
 _LISTED, _SHARE_LISTED = 32, 1 / 16
-# Up to this number of rows in doubt, preparing a matrix product takes longer than single
-# comparisons.
-_FEW = 64
 
 
 class Moves(NamedTuple):
@@ -48,10 +45,10 @@ class Moves(NamedTuple):
     ways : ndarray of shape (n_clusters,)
         The distance that the centre itself has moved.
     around : ndarray of int32 of shape (n_clusters, n_listed)
-        The other centres, the nearest first; −1 where the list has ended.
+        The other centres that are nearest to it, the nearest first.
     apart : ndarray of shape (n_clusters, n_listed + 1)
-        Lower bounds of their distances from the centre; the entry after the last listed centre
-        bounds those of all other centres.
+        Lower bounds of their distances from the centre; the last entry bounds those of all other
+        centres.
     """
 
     reach: FloatArray
@@ -63,32 +60,15 @@ class Moves(NamedTuple):
     @classmethod
     def of(cls, n_clusters: int) -> Self:
         """Return uninitialised arrays for the moves around `n_clusters` centres."""
-        listed = n_listed(n_clusters)
-        return cls(
-            np.empty((n_clusters, _SHELLS)),
-            np.empty((n_clusters, _SHELLS)),
-            np.empty(n_clusters),
-            np.empty((n_clusters, listed), np.int32),
-            np.empty((n_clusters, listed + 1)),
-        )
-
-
-def n_listed(n_clusters: int) -> int:
-    """Return the largest number of centres that are listed around each centre."""
-    return min(_LISTED, int(_SHARE_LISTED * n_clusters))
+        shape, n = (n_clusters, _SHELLS), min(_LISTED, int(_SHARE_LISTED * n_clusters))
+        around, apart = np.empty((n_clusters, n), np.int32), np.empty((n_clusters, n + 1))
+        return cls(np.empty(shape), np.empty(shape), np.empty(n_clusters), around, apart)
 
 
 class Moving(NamedTuple):
-    """Centres sorted by how far they moved, the farthest first.
+    """Centres after a move, their squared norms, and the distances that they moved.
 
-    Attributes
-    ----------
-    centers : ndarray of shape (n_clusters, n_features)
-        The centres after the move.
-    norms : ndarray of shape (n_clusters,)
-        Their squared norms.
-    ways : ndarray of shape (n_clusters,)
-        The distances that they moved.
+    They are sorted by these distances, the longest first.
     """
 
     centers: FloatArray
@@ -106,26 +86,30 @@ class Moving(NamedTuple):
 
 def add_moves(moving: Moving, order: NDArray[np.intp], own: slice, found: Moves) -> None:
     """Fill `found` for the centres at order[own]."""
-    squares = moving.centers[own] @ (-2.0 * moving.centers.T)
     rounding = (moving.centers.shape[1] + 4) * np.finfo(np.float64).eps
-    n, k = squares.shape
-    library.call(
-        "fill_moves",
-        n=n,
-        k=k,
-        first=own.start,
-        n_shells=_SHELLS,
-        n_listed=n_listed(k),
-        squares=squares,
-        norms=(1.0 - rounding) * moving.norms,
-        ways=moving.ways,
-        order=np.ascontiguousarray(order, np.int64),
-        reach=found.reach,
-        farthest=found.farthest,
-        own_ways=found.ways,
-        around=found.around,
-        apart=found.apart,
-    )
+    norms, at = (1.0 - rounding) * moving.norms, order[own]
+    squares = moving.centers[own] @ (-2.0 * moving.centers.T)
+    squares += norms
+    squares += norms[own, None]
+    np.maximum(squares, 0.0, out=squares)  # those of coincident centres may be negative
+    lines = np.arange(len(squares))
+    squares[lines, lines + own.start] = np.inf
+    n_listed = found.around.shape[1]
+    near = np.argpartition(squares, n_listed, axis=1)[:, : n_listed + 1]
+    near = np.take_along_axis(near, np.take_along_axis(squares, near, 1).argsort(axis=1), 1)
+    listed = np.take_along_axis(squares, near, 1)
+    found.around[at], found.apart[at] = order[near[:, :-1]], np.sqrt(listed)
+    radii = listed[:, :1] * 2.0 ** np.arange(_SHELLS)
+    radii[:, -1] = np.inf
+    found.reach[at], found.ways[at] = np.minimum(np.sqrt(radii), _NO_END), moving.ways[own]
+    # The first of the centres within a ball has moved farthest. The smallest ball ends at the
+    # nearest centre, so no other lies in it.
+    moved = moving.ways[: max(1, np.count_nonzero(moving.ways))]
+    found.farthest[at, 0] = 0.0
+    for shell in range(1, _SHELLS):
+        within = squares[:, : len(moved)] < radii[:, shell, None]
+        first = within.argmax(axis=1)
+        found.farthest[at, shell] = np.where(within[lines, first], moved[first], 0.0)
 
 
 def update_nearest(
@@ -142,22 +126,16 @@ def update_nearest(
 
     Parameters
     ----------
-    rows : ndarray of shape (n_rows, n_features)
-        Rows in the input's units, in any numeric dtype and memory order.
-    coordinates : FeatureCoordinates
-        The model's coordinates, which must not be whitened: whitening rounds a row by its place in
-        the block.
-    prepared : PreparedCenters
-        The centres, for squared Euclidean distances without feature weights.
+    rows, coordinates, prepared
+        As in `daskmm.compiled.labels.nearest_centers`, without feature weights. Rows must not be
+        whitened, which rounds a row by its place in the block.
     moved : Moves or None
         How the centres have moved since labels and bounds were computed; None if they have not been
         computed.
     labels : ndarray of int32 of shape (n_rows,)
-        Nearest centres as in `daskmm.compiled.labels.nearest_centers`; updated.
-    lower : ndarray of shape (n_rows,)
-        Lower bounds of the distance to any other centre; updated.
-    upper : ndarray of shape (n_rows,)
-        Upper bounds of the distance to the nearest centre; updated.
+        Nearest centres as in `nearest_centers`; updated.
+    lower, upper : ndarray of shape (n_rows,)
+        Bounds of the distances to any other centre, and to the nearest one; updated.
     lists : ndarray of int32 of shape (n_rows, n_listed), optional
         Output, where `moved` is None: near centres of each row, the nearest one among them.
 
@@ -167,32 +145,22 @@ def update_nearest(
         Number of rows that were compared with all centres; None if a row is not finite in the
         model's coordinates or its squared norm overflows; labels are undefined then.
     """
-    doubtful, dtype = np.ones(len(rows), np.bool_), row_dtype(rows)
-    shared = _fields(coordinates, prepared)
+    doubtful = np.ones(len(rows), np.bool_)
     if moved is not None:
-        known: dict[str, NDArray]
+        known: dict[str, NDArray | None]
         known = {"labels": labels, "lower": lower, "upper": upper, "doubtful": doubtful}
-        fields = shared | moved._asdict() | {"n_listed": moved.around.shape[1]}
-        call_in_parts("update_bounds", rows, dtype, 1, known, fields)
+        fields = frame_of(coordinates) | moved._asdict() | {"centers": plain(prepared.centers)}
+        fields |= {"k": len(moved.ways), "n_shells": _SHELLS, "n_listed": moved.around.shape[1]}
+        fields["doubt"] = _DOUBT
+        call_in_parts("update_bounds", rows, row_dtype(rows), 1, known, fields)
     at = np.flatnonzero(doubtful)
     if len(at) == 0:
         return 0
     some = rows if len(at) == len(rows) else rows[at]
-    # A distance of ∞ means that the next step has to compute it.
-    found, near, squares = np.empty(len(at), np.int32), np.full(len(at), np.inf), np.empty(len(at))
-    known = {"labels": found, "lower": squares, "upper": near}
-    few = len(at) <= _FEW and lists is None
-    few = few and call_in_parts("compare_all", some, dtype, 1, known, shared)
-    if not few and not nearest_centers(some, coordinates, prepared, found, None, squares, lists):
+    found, others = np.empty(len(at), np.int32), np.empty(len(at))
+    if not nearest_centers(some, coordinates, prepared, found, None, others, lists):
         return None
     labels[at] = found
-    lower[at] = (1.0 - _DOUBT) * np.sqrt(np.maximum(squares, 0.0))
-    upper[at] = (1.0 + _DOUBT) * np.sqrt(near)
+    lower[at] = (1.0 - _DOUBT) * np.sqrt(np.maximum(others, 0.0))
+    upper[at] = np.inf  # the next step has to compute the distance
     return len(at)
-
-
-def _fields(coordinates: FeatureCoordinates, prepared: PreparedCenters) -> dict[str, Any]:
-    """Return the fields of loops over rows, except those of centres that have moved."""
-    centers = plain(prepared.centers)
-    sizes = {"k": len(centers), "n_shells": _SHELLS, "n_listed": 0, "doubt": _DOUBT}
-    return sizes | frame_of(coordinates) | {"centers": centers}

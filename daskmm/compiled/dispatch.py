@@ -1,14 +1,13 @@
 """Compute the sums of a block in compiled loops.
 
-Rows are processed in tiles. A tile's distances, stored as (centre, row), stay in the core's cache
-until their power means and weighted sums have been computed. The reference definitions of the
-results are `daskmm.numerics.distances` and `daskmm.numerics.power_means`.
+The definitions of the results are `daskmm.numerics.distances` and `daskmm.numerics.power_means`.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple, Self
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,13 +24,7 @@ from daskmm.compiled.layout import (
     tile_rows,
     working_dtype,
 )
-from daskmm.compiled.partial import (
-    LEAST_CENTERS,
-    LEAST_FEATURES,
-    fields_of_directions,
-    principal_directions,
-    some_rows,
-)
+from daskmm.compiled.partial import directions_for, fields_of_directions, some_rows
 from daskmm.numerics.distances import product_rounding
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN, Bregman, Logistic
 from daskmm.numerics.power_means import TIE
@@ -42,41 +35,17 @@ FloatArray = NDArray[np.float64]
 _DOUBLE = np.dtype(np.float64)
 # Rows of a block from which partial distances are tried.
 _LEAST_ROWS = 256
-# Placeholders for the fields of a loop that neither `known_sums` nor labels use.
-NO_SUMS = {
-    "n_far": 0,
-    "scored": True,
-    "n_leading": 0,
-    "n_listed": 0,
-    "s": -np.inf,
-    "rounding": 0.0,
-    "tie": 0.0,
-    "cancelled": 0.0,
-    "lowest": 0.0,
-    "low": 0.0,
-    "high": np.inf,
-}
+# Fields that neither `known_sums` nor labels use.
+_UNUSED = ("n_far", "scored", "n_leading", "n_listed", "s", "rounding", "tie")
+NO_SUMS = dict.fromkeys(_UNUSED, 0.0) | LIMITS[_DOUBLE]
 
 
 class BlockSums(NamedTuple):
     """Sums of one set of centres over a block, as in `daskmm.kmeans.sums.CenterSums`.
 
-    Attributes
-    ----------
-    weights : ndarray of shape (n_clusters,)
-        Weights φ of the rows, summed per cluster.
-    sums : ndarray of shape (n_clusters, n_features)
-        Weighted sums of the rows.
-    observed : ndarray of shape (n_clusters, n_features) or None
-        Weights of the values that are not missing; None where no value can be missing.
-    squares : ndarray of shape (n_features,) or None
-        Weighted sums of the squares of all values; None without feature weights.
-    objective, inertia, hardness : float
-        Sums over the rows of their power mean, distance to the nearest centre, and hardness.
-    farthest_distances : ndarray of shape (n,)
-        Largest distances to the nearest centre, descending, ties in row order; hard steps only.
-    farthest_rows : ndarray of int of shape (n,)
-        Positions of these rows in the block.
+    `observed` are the weights of the values that are not missing, None where no value can be.
+    `farthest_rows` are positions in the block of the rows farthest from their centres, which hard
+    steps list; distances descend, ties are in row order.
     """
 
     weights: FloatArray
@@ -90,40 +59,21 @@ class BlockSums(NamedTuple):
     farthest_rows: NDArray[np.int64]
 
 
+@dataclass(eq=False)
 class PreparedCenters:
     """Centres in the forms that the loops need, computed once for all blocks of a step.
 
-    There is one form for each dtype; forms are not pickled.
-
-    Parameters
-    ----------
-    centers : ndarray of shape (n_clusters, n_features)
-        The centres in the model's coordinates; they must not be changed later.
-    feature_weights : ndarray of shape (n_features,), optional
-        Weight of each feature in the distance; all are 1 if absent.
-    distortion : Bregman
-        The divergence between rows and centres.
-    partial : bool
-        Whether NaN are missing values.
-    directions : ndarray of shape (n_directions, n_features), optional
-        Directions of partial distances; the principal ones of the centres by default.
+    There is one form for each dtype; forms are not pickled. The parameters are those of
+    `daskmm.kmeans.sums.CenterState`; the centres must not be changed later.
     """
 
-    def __init__(
-        self,
-        centers: FloatArray,
-        feature_weights: FloatArray | None = None,
-        distortion: Bregman = SQUARED_EUCLIDEAN,
-        partial: bool = False,
-        directions: NDArray[np.float32] | None = None,
-    ) -> None:
-        self.centers = centers
-        self.feature_weights = feature_weights
-        self.distortion = distortion
-        self.partial = partial
-        self.directions = directions
-        self._fields: dict[np.dtype, dict[str, Any]] = {}
-        self._leading: dict[np.dtype, dict[str, Any]] = {}
+    centers: FloatArray
+    feature_weights: FloatArray | None = None
+    distortion: Bregman = SQUARED_EUCLIDEAN
+    partial: bool = False
+    directions: NDArray[np.float32] | None = None
+    _fields: dict[np.dtype, dict[str, Any]] = field(default_factory=dict, init=False)
+    _leading: dict[np.dtype, dict[str, Any]] = field(default_factory=dict, init=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         kept = (self.centers, self.feature_weights, self.distortion, self.partial, self.directions)
@@ -150,42 +100,30 @@ class PreparedCenters:
     ) -> dict[str, Any]:
         """Return the fields of `src/loops.h` that describe partial distances, for hard steps.
 
-        They are chosen on a few rows of the first block of a step. Without them, hard steps compute
-        all distances.
+        They are chosen on a few rows of the first block of a step.
         """
-        k, p = self.centers.shape
-        plain_distance = self.distortion.code == SQUARED_EUCLIDEAN.code and not self.partial
-        weighted = self.feature_weights is not None
-        few = k < LEAST_CENTERS or p < LEAST_FEATURES or len(rows) < _LEAST_ROWS
-        if few or weighted or not plain_distance:
+        if len(rows) < _LEAST_ROWS or self.partial or self.feature_weights is not None:
             return {"n_leading": 0}
         found = self._leading.get(dtype)
         if found is None:
+            found = {"n_leading": 0}
             if self.directions is None:
-                self.directions = principal_directions(self.centers)
-            some = some_rows(rows)
-            z = some if coordinates is None else coordinates.to_model(some)
-            fields = self.fields(dtype)
-            factors, norms = fields["factors"], fields["norms"][:k]
-            found = fields_of_directions(factors, norms, self.directions, z)
-            found = self._leading[dtype] = {"n_leading": 0} | found
+                self.directions = directions_for(self.centers, self.distortion)
+            if self.directions is not None:
+                some = some_rows(rows)
+                z = some if coordinates is None else coordinates.to_model(some)
+                fields = self.fields(dtype)
+                factors, norms = fields["factors"], fields["norms"][: len(self.centers)]
+                found |= fields_of_directions(factors, norms, self.directions, z)
+            self._leading[dtype] = found
         return found
 
 
 def row_terms(rows: NDArray, distortion: Bregman) -> FloatArray | None:
     """Return the term of each row that its distances to all centres share.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features)
-        Rows in the model's coordinates, in any numeric dtype and memory order; NaN are missing.
-    distortion : Bregman
-        The divergence between rows and centres.
-
-    Returns
-    -------
-    ndarray of shape (n_rows,) or None
-        None for squared Euclidean distances, whose terms cost next to nothing.
+    The rows are in the model's coordinates, in any numeric dtype and memory order; NaN are missing.
+    The result is None for squared Euclidean distances, whose terms cost next to nothing.
     """
     if distortion.code == SQUARED_EUCLIDEAN.code:
         return None
@@ -245,7 +183,7 @@ def block_sums(
     assigned = hard or k == 1
     tile = tile_rows(len(rows), k, p, dtype)
     n_listed = n_farthest if hard else 0
-    found = _Results.of(k, p, n_listed, prepared)
+    found = _zeros(k, p, n_listed, prepared)
     unit = 1.0 if hard else _unit(weights, dtype)
     ratio_limits = _ratio_limits(None if hard or partial else shares, s, dtype)
     of_rows = {
@@ -261,61 +199,43 @@ def block_sums(
         "rounding": 0.0 if dtype == _DOUBLE and not assigned else _rounding(dtype, p),
         "tie": TIE,
         "ratio_limits": ratio_limits,
-        **LIMITS[dtype]._asdict(),
+        **LIMITS[dtype],
         **frame,
         **prepared.fields(dtype),
         **(prepared.leading(dtype, rows, coordinates) if hard and is_plain else {"n_leading": 0}),
-        **found._asdict(),
+        **found,
     }
     entry = "hard_sums" if assigned else "soft_sums"
     held, grouped = row_dtype(rows) if assigned else dtype, 1 if ratio_limits is None else GROUPED
     call_in_parts(entry, rows, held, tile, of_rows, fields, grouped)
-    return found.sums_of(unit)
+    return _block_sums(found, unit)
 
 
-class _Results(NamedTuple):
-    """Arrays that the loops write to, named as in `src/loops.h`."""
+def _zeros(k: int, p: int, n_listed: int, prepared: PreparedCenters) -> dict[str, Any]:
+    """Return the arrays that the loops add to, named as in `src/loops.h`."""
+    return {
+        "n_j": np.zeros(k),
+        "sums": np.zeros((k, p)),
+        "observed": np.zeros((k, p)) if prepared.partial else None,
+        "squares": None if prepared.feature_weights is None else np.zeros(p),
+        "totals": np.zeros(3),
+        "far": np.zeros(n_listed),
+        "far_rows": np.zeros(n_listed, np.int64),
+    }
 
-    n_j: FloatArray
-    sums: FloatArray
-    squares: FloatArray | None
-    observed: FloatArray | None
-    totals: FloatArray
-    far: FloatArray
-    far_rows: NDArray[np.int64]
 
-    @classmethod
-    def of(cls, k: int, p: int, n_listed: int, prepared: PreparedCenters) -> Self:
-        """Return arrays of zeros."""
-        return cls(
-            np.zeros(k),
-            np.zeros((k, p)),
-            None if prepared.feature_weights is None else np.zeros(p),
-            np.zeros((k, p)) if prepared.partial else None,
-            np.zeros(3),
-            np.zeros(n_listed),
-            np.zeros(n_listed, np.int64),
-        )
-
-    def sums_of(self, unit: float = 1.0) -> BlockSums:
-        """Return the sums, multiplied by the unit of the weights."""
-        if unit != 1.0:
-            for added in self[:5]:
-                if added is not None:
-                    added *= unit
-        objective, inertia, hardness = self.totals.tolist()
-        listed = self.far > 0
-        return BlockSums(
-            self.n_j,
-            self.sums,
-            self.observed,
-            self.squares,
-            objective,
-            inertia,
-            hardness,
-            self.far[listed],
-            self.far_rows[listed],
-        )
+def _block_sums(found: dict[str, Any], unit: float = 1.0) -> BlockSums:
+    """Return the sums in these arrays, multiplied by the unit of the weights."""
+    added = [found[name] for name in ("n_j", "sums", "observed", "squares", "totals")]
+    if unit != 1.0:
+        for array in added:
+            if array is not None:
+                array *= unit
+    *arrays, totals = added
+    listed = found["far"] > 0
+    return BlockSums._make(
+        [*arrays, *totals.tolist(), found["far"][listed], found["far_rows"][listed]]
+    )
 
 
 def known_sums(
@@ -337,16 +257,8 @@ def known_sums(
 
     Parameters
     ----------
-    rows : ndarray of shape (n_rows, n_features)
-        Rows in the input's units, in any numeric dtype and memory order.
-    weights : ndarray of shape (n_rows,) or None
-        Sample weights.
-    coordinates : FeatureCoordinates
-        The model's coordinates, not whitened.
-    prepared : PreparedCenters
-        The centres, for squared Euclidean distances without feature weights.
-    n_farthest : int
-        Number of rows farthest from their centres to list.
+    rows, weights, coordinates, prepared, n_farthest
+        As in `block_sums`, for squared Euclidean distances without feature weights or whitening.
     labels : ndarray of int32 of shape (n_rows,)
         The nearest centre of each row.
     distances : ndarray of shape (n_rows,)
@@ -359,12 +271,12 @@ def known_sums(
         Weights and sums of the step before; None if all are to be computed.
     """
     k, p = prepared.centers.shape
-    found = _Results.of(k, p, n_farthest, prepared)
+    found = _zeros(k, p, n_farthest, prepared)
     if before is None:
         changed = np.ones(k, np.bool_)
     else:
-        found.n_j[:], found.sums[:] = before
-        found.n_j[changed], found.sums[changed] = 0.0, 0.0
+        found["n_j"][:], found["sums"][:] = before
+        found["n_j"][changed], found["sums"][changed] = 0.0, 0.0
     frame = frame_of(coordinates)
     # Tiles are as in `block_sums`, so that sums have the same bits.
     dtype = prepared.dtype_for(rows, frame["scale"], -np.inf)
@@ -373,11 +285,11 @@ def known_sums(
         "labels": plain(labels, np.dtype(np.int32)),
         "distances": distances,
     }
-    fields = NO_SUMS | frame | prepared.fields(dtype) | found._asdict()
+    fields = NO_SUMS | frame | prepared.fields(dtype) | found
     fields |= {"n_far": n_farthest, "moved": moved, "changed": changed}
     tile = tile_rows(len(rows), k, p, dtype)
     call_in_parts("known_sums", rows, row_dtype(rows), tile, of_rows, fields)
-    return found.sums_of()
+    return _block_sums(found)
 
 
 def is_scored(n_clusters: int, dtype: np.dtype, is_plain: bool) -> bool:
@@ -420,9 +332,7 @@ def _center_fields(prepared: PreparedCenters, dtype: np.dtype) -> dict[str, Any]
     """Return the centres as rounded to `dtype`, with norms of the rounded centres."""
     centers, distortion, partial = prepared.centers, prepared.distortion, prepared.partial
     k, p = centers.shape
-    held = centers
-    if dtype != np.float64:
-        held = centers.astype(dtype).astype(np.float64)
+    held = centers.astype(dtype).astype(np.float64)
     constants, factors, sizes, edges = distortion.planes(held, prepared.feature_weights)
     # Centres are processed in pairs; an odd number is made even by a centre at ∞.
     norms, reaches = np.full(k + k % 2, np.inf), np.full(k + k % 2, np.inf)

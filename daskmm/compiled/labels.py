@@ -28,12 +28,8 @@ def nearest_centers(
 
     Parameters
     ----------
-    rows : ndarray of shape (n_rows, n_features)
-        Rows in the input's units, in any numeric dtype and memory order.
-    coordinates : FeatureCoordinates
-        The model's coordinates.
-    prepared : PreparedCenters
-        The centres, for squared Euclidean distances between complete rows.
+    rows, coordinates, prepared
+        As in `dispatch.block_sums`, for squared Euclidean distances between complete rows.
     labels : ndarray of int32 of shape (n_rows,)
         Output: the first of the nearest centres, decided in double precision for all dtypes.
     distances : ndarray of shape (n_rows,), optional

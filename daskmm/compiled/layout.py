@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,6 @@ FloatArray = NDArray[np.float64]
 
 # Codes of squared Euclidean distances without missing values, which have their own loops.
 PLAIN, WHITENED, ON_SPHERE = -1, -2, -3
-SQUARED, INFORMATION, ITAKURA_SAITO = 0, 1, 2
 # For this many centres or more, hard steps compute the distance to the nearest one from
 # differences, which gives the same cost as steps with known nearest centres.
 SCORED = 256
@@ -53,40 +52,29 @@ _SINGLE_RANGE = 1e9
 # rows. But blocks of at least 64 rows use single precision, which takes a third of the time, if
 # their distances to all centres take this many multiplications.
 _FEW_ROWS, _LEAST_SINGLE, _MANY_PRODUCTS = 4096, 64, 1 << 22
-
-
-class Limits(NamedTuple):
-    """Limits of a floating type's regular range; `src/loops.h` describes each."""
-
-    cancelled: float
-    lowest: float
-    low: float
-    high: float
-
-
-# The least weights are large enough that products with rows are not subnormal: some processors take
-# a hundred cycles for each subnormal number.
+# Limits of a floating type's regular range; `src/loops.h` describes each. The least weights are so
+# large that products with rows are not subnormal: some processors take a hundred cycles for each
+# subnormal number.
 LIMITS = {
-    np.dtype(np.float64): Limits(CANCELLATION, float(np.log2(FLUSHED)), 1e-290, 1e300),
-    np.dtype(np.float32): Limits(1e-3, -100.0, 1e-30, 1e30),
+    np.dtype(np.float64): {
+        "cancelled": CANCELLATION,
+        "lowest": float(np.log2(FLUSHED)),
+        "low": 1e-290,
+        "high": 1e300,
+    },
+    np.dtype(np.float32): {"cancelled": 1e-3, "lowest": -100.0, "low": 1e-30, "high": 1e30},
 }
 
 
 def relevant_from(shares: FloatArray, dtype: np.dtype) -> FloatArray:
     """Return, for each cluster, the weight r^(s−1) below which a row's weight is negligible.
 
-    r is the ratio of a distance to the row's smallest distance, so the nearest centre has weight 1.
-
-    Parameters
-    ----------
-    shares : ndarray of shape (n_clusters,)
-        Each cluster's share of the weight in the step before.
-    dtype : numpy.dtype
-        The type in which weights are computed.
+    r is the ratio of a distance to the row's smallest distance, so the nearest centre has weight 1;
+    `shares` are the clusters' shares of the weight in the step before.
     """
     unit = NEGLIGIBLE * float(np.finfo(dtype).eps) / WANING
     weights = np.where(shares * len(shares) < _SMALL, 0.0, unit * shares)
-    return np.maximum(weights, 2.0 ** LIMITS[dtype].lowest)
+    return np.maximum(weights, 2.0 ** LIMITS[dtype]["lowest"])
 
 
 def have_waned(before: FloatArray, shares: FloatArray) -> bool:
@@ -97,23 +85,18 @@ def have_waned(before: FloatArray, shares: FloatArray) -> bool:
 
 def frame_of(coordinates: FeatureCoordinates) -> dict[str, Any]:
     """Return the fields of the loops that map rows to the model's coordinates."""
-    whitening = None
+    code, whitening = PLAIN, None
     if isinstance(coordinates, WhitenedCoordinates):
-        whitening = plain(coordinates.whitening)
+        code, whitening = WHITENED, plain(coordinates.whitening)
+    elif isinstance(coordinates, SphereCoordinates):
+        code = ON_SPHERE
     return {
         "mean": plain(coordinates.mean),
         "scale": plain(coordinates.scale),
         "scaled": bool((coordinates.scale != 1.0).any()),
         "whitening": whitening,
-        "code": code_of(coordinates),
+        "code": code,
     }
-
-
-def code_of(coordinates: FeatureCoordinates) -> int:
-    """Return the code of the squared Euclidean distance in these coordinates."""
-    if isinstance(coordinates, SphereCoordinates):
-        return ON_SPHERE
-    return WHITENED if isinstance(coordinates, WhitenedCoordinates) else PLAIN
 
 
 def plain(values: NDArray, dtype: np.dtype | None = None) -> NDArray:
@@ -147,25 +130,9 @@ def call_in_parts(
 ) -> bool:
     """Run a loop over rows; return False if it ended at a value that is not finite.
 
-    Rows of another type or memory order are copied, a few whole tiles at a time. Tiles are the same
-    in any memory order, and so are the sums.
-
-    Parameters
-    ----------
-    entry : str
-        One of `DASKMM_ENTRIES` in `src/loops.h`.
-    rows : ndarray of shape (n_rows, n_features)
-        Rows in any numeric dtype and memory order.
-    dtype : numpy.dtype
-        The type of the rows that the loop takes.
-    tile : int
-        Rows per tile.
-    of_rows : dict of str to ndarray of shape (n_rows,) or None
-        Fields with a number for each row, in the type that the loop needs.
-    fields : dict of str to Any
-        The other fields.
-    grouped : int
-        Number of tiles that stay together.
+    Rows of another type or memory order than the loop takes are copied, a few whole tiles at a
+    time, of which `grouped` stay together. Tiles are the same in any order, and so are the sums.
+    `of_rows` are the fields with a number for each row.
     """
     shared = fields | {"p": rows.shape[1], "tile": tile, "single_rows": dtype == np.float32}
     for some in parts(rows, dtype, grouped * tile):

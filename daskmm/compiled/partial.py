@@ -35,18 +35,7 @@ _GROUP = 8
 
 
 def principal_directions(centers: FloatArray) -> NDArray[np.float32]:
-    """Return the leading principal directions of some centres.
-
-    Parameters
-    ----------
-    centers : ndarray of shape (n_clusters, n_features)
-        The centres.
-
-    Returns
-    -------
-    ndarray of shape (n_directions, n_features), float32
-        Orthonormal rows, the one of the largest variance first; half as many as features.
-    """
+    """Return the leading principal directions of centres, half as many as features."""
     _, vectors = np.linalg.eigh(centers.T @ centers)
     n_directions = centers.shape[1] // 2 // _GROUP * _GROUP
     return np.ascontiguousarray(vectors[:, ::-1].T[:n_directions], dtype=np.float32)
@@ -65,16 +54,8 @@ def fields_of_directions(
 ) -> dict[str, Any]:
     """Return the fields of `src/loops.h` that describe partial distances; none if all must count.
 
-    Parameters
-    ----------
-    factors : ndarray of shape (n_clusters, n_features)
-        −2 θ for each centre θ, in the dtype of the distances.
-    norms : ndarray of shape (n_clusters,)
-        ‖θ‖² of each centre.
-    directions : ndarray of shape (n_directions, n_features)
-        Orthonormal directions, the leading one first.
-    rows : ndarray of shape (n_rows, n_features)
-        Some rows in the model's coordinates, on which the number of directions is chosen.
+    The number of leading directions is chosen on some rows in the model's coordinates; `factors`
+    are −2 θ for each centre θ, `norms` are ‖θ‖².
     """
     (k, p), dtype = factors.shape, factors.dtype
     basis = directions.astype(dtype, copy=False)

@@ -164,8 +164,7 @@ def _sums(
         found = loops.mixture_sums(rows, weights, _prepared(state), _NEGLIGIBLE)
         if found is None:
             raise _too_far(rows, position)
-        parts = found.n_j, found.sums, found.scatters, found.log_likelihood
-        return EMSums(*parts, found.pulls, found.logs)
+        return found
     k, p = state.means.shape
     sums_of = em_sums_with_gaps if gaps else em_sums
     total = em_sums(np.empty((0, p)), None, state)

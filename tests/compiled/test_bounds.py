@@ -4,16 +4,13 @@ import math
 
 import numpy as np
 import pytest
-from _naive import exact_squared_distances
 from _support import n_examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiled._blocks import forms, identity
-from daskmm.compiled import bounds
-from daskmm.compiled.bounds import Moves, Moving, add_moves, n_listed, update_nearest
+from daskmm.compiled.bounds import Moves, Moving, add_moves, update_nearest
 from daskmm.compiled.dispatch import PreparedCenters
-from daskmm.compiled.layout import call_in_parts, row_dtype
 from daskmm.numerics.rows import Coordinates
 
 SETTINGS = settings(max_examples=n_examples(30), derandomize=True, database=None, deadline=None)
@@ -81,34 +78,29 @@ def test_the_longest_way_within_each_ball_is_not_longer_than_said(problem, n_par
 @given(moved_centers(), st.sampled_from([1, 3]))
 def test_the_list_of_a_center_excludes_all_that_it_does_not_name(problem, n_parts):
     before, centers, _ = problem
-    k, length = len(centers), n_listed(len(centers))
     found = moves_between(before, centers, n_parts)
-    assert found.around.shape == (k, length)
+    k, length = found.around.shape
+    assert k == len(centers)
     apart = distances_between(centers, centers) + np.diag(np.full(k, np.inf))
     extent = np.abs(centers).max() + 1e-300
     for j in range(k):
-        named = found.around[j][found.around[j] >= 0]
-        assert (found.around[j][len(named) :] == -1).all()
-        assert len(set(named)) == len(named)
+        named = found.around[j]
+        assert len(set(named)) == length
         assert j not in named
         # The nearest first, with lower bounds of the distances of those that come later, too.
         assert (np.diff(found.apart[j]) >= 0).all()
         left = apart[j].copy()
         for place in range(length + 1):
             assert found.apart[j][place] <= left.min() * (1 + ALMOST) + ALMOST * extent
-            if place < len(named):
+            if place < length:
                 left[named[place]] = np.inf
         np.testing.assert_allclose(
-            found.apart[j][: len(named)], apart[j][named], rtol=1e-6, atol=1e-6 * extent
+            found.apart[j][:length], apart[j][named], rtol=1e-6, atol=1e-6 * extent
         )
 
 
-def test_lists_are_about_as_long_as_they_may_be():
-    centers = np.random.default_rng(0).normal(size=(400, 3))
-    found = moves_between(centers, centers)
-    lengths = (found.around >= 0).sum(axis=1)
-    assert found.around.shape[1] == 25
-    assert np.mean(lengths) > 20
+def test_at_most_a_sixteenth_of_the_centers_and_no_more_than_32_are_listed():
+    assert [Moves.of(k).around.shape[1] for k in (2, 16, 400, 1000)] == [0, 1, 25, 32]
 
 
 # Rows
@@ -197,38 +189,6 @@ def test_the_form_of_the_rows_changes_no_bound(dtype):
     for form in forms(rows):
         for a, b in zip(updated(form), expected, strict=True):
             np.testing.assert_array_equal(a, b)
-
-
-# Rows that are compared with all centres
-
-
-def compared(rows, coordinates, prepared, of_rows):
-    fields = bounds._fields(coordinates, prepared)
-    return call_in_parts("compare_all", rows, row_dtype(rows), 1, of_rows, fields)
-
-
-@SETTINGS
-@given(st.integers(0, 2**32 - 1), st.sampled_from(["f4", "f8"]))
-def test_the_two_least_distances_of_single_rows_are_exact(seed, dtype):
-    rng = np.random.default_rng(seed)
-    n, p, k = rng.integers(0, 20), rng.integers(1, 20), rng.integers(2, 9)
-    rows, centers = rng.normal(size=(n, p)).astype(dtype), rng.normal(size=(k, p))
-    labels, (least, second) = np.empty(n, np.int32), np.empty((2, n))
-    fields = {"labels": labels, "upper": least, "lower": second}
-    prepared = PreparedCenters(centers)
-    assert compared(rows, identity(p), prepared, fields)
-    d = exact_squared_distances(rows, centers) if n else np.empty((0, k))
-    np.testing.assert_array_equal(labels, d.argmin(axis=1))
-    np.testing.assert_allclose(least, d.min(axis=1), rtol=1e-13)
-    np.testing.assert_allclose(second, np.sort(d, axis=1)[:, 1], rtol=1e-13)
-
-
-def test_tied_centers_leave_no_gap_between_the_bounds():
-    rows, centers = np.array([[0.0, 0.0]]), np.array([[3.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-    labels, least, second = np.empty(1, np.int32), np.empty(1), np.empty(1)
-    fields = {"labels": labels, "upper": least, "lower": second}
-    assert compared(rows, identity(2), PreparedCenters(centers), fields)
-    assert (labels[0], least[0], second[0]) == (1, 1.0, 1.0)
 
 
 @pytest.mark.parametrize("n", [10, 1000])

@@ -131,7 +131,7 @@ def test_what_is_negligible_is_a_share_of_the_weight_of_a_cluster():
     found = layout.relevant_from(shares, DOUBLE)
     unit = layout.NEGLIGIBLE * np.finfo(DOUBLE).eps / layout.WANING
     np.testing.assert_allclose(found[:2], unit * shares[:2])
-    assert found[2] == 2.0 ** layout.LIMITS[DOUBLE].lowest  # nothing of a small cluster
+    assert found[2] == 2.0 ** layout.LIMITS[DOUBLE]["lowest"]  # nothing of a small cluster
     fallen = shares / [1.0, 2.0 * layout.WANING, 1.0]
     assert layout.have_waned(shares, fallen)
     assert not layout.have_waned(shares, shares / [1.0, 2.0, 1e6])

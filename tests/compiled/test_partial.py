@@ -21,8 +21,8 @@ SETTINGS = settings(max_examples=n_examples(200), derandomize=True, database=Non
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Partial distances also of few centres, features and rows, whether they save time or not."""
-    monkeypatch.setattr(dispatch, "LEAST_CENTERS", 2)
-    monkeypatch.setattr(dispatch, "LEAST_FEATURES", 16)
+    monkeypatch.setattr(partial, "LEAST_CENTERS", 2)
+    monkeypatch.setattr(partial, "LEAST_FEATURES", 16)
     monkeypatch.setattr(dispatch, "_LEAST_ROWS", 1)
     monkeypatch.setattr(partial, "_WORTH", np.inf)
 
@@ -30,7 +30,7 @@ def small(monkeypatch):
 def without_directions(rows, coordinates, centers):
     """The nearest centres with all distances."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dispatch, "LEAST_CENTERS", 10**9)
+        patch.setattr(partial, "LEAST_CENTERS", 10**9)
         return found(rows, coordinates, centers)
 
 
@@ -93,7 +93,7 @@ def test_sums_are_bit_for_bit_those_of_all_distances(dtype):
     results = []
     for least in (2, 10**9):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(dispatch, "LEAST_CENTERS", least)
+            patch.setattr(partial, "LEAST_CENTERS", least)
             prepared = PreparedCenters(centers)
             results.append(block_sums(rows, None, identity(96), prepared, -np.inf, 16))
             fields = prepared.leading(np.dtype(dtype), rows, None)

@@ -37,9 +37,9 @@ DASKMM_ENTRIES(ENTRY)
 
 extern "C" DASKMM_PUBLIC int daskmm_highest_level() { return highest_level(); }
 extern "C" DASKMM_PUBLIC int daskmm_version() { return DASKMM_VERSION; }
-// Sizes of the structures, in the order of loops.h.
+// Size of the structure of the entry in this place.
 extern "C" DASKMM_PUBLIC int daskmm_size(int which) {
-  const int sizes[] = {sizeof(Step),   sizeof(Moments), sizeof(Terms),  sizeof(Moving),
-                       sizeof(Bounds), sizeof(Mixture), sizeof(Sparse), sizeof(Greedy)};
-  return which >= 0 && which < 8 ? sizes[which] : 0;
+#define SIZE(name, Type) sizeof(Type),
+  const int sizes[] = {DASKMM_ENTRIES(SIZE)};
+  return which >= 0 && which < int(sizeof(sizes) / sizeof(int)) ? sizes[which] : 0;
 }

@@ -1,12 +1,11 @@
 // Divergences of numbers and rows: squared Euclidean, I-divergence, Itakura–Saito, logistic.
 #pragma once
+#include "entry.hpp"
 #include "logarithms.hpp"
-#include "loops.h"
 
 namespace {
 
 enum { SQUARED = 0, INFORMATION = 1, ITAKURA_SAITO = 2, LOGISTIC = 3 };
-constexpr double LOG_2 = 0.6931471805599453;
 // t − log(1 + t) = t q − 2 q³ Σ_i q^(2i) / (2i + 3) with q = t/(2 + t), for |q| below this.
 constexpr double NEAR = 0.1;
 
@@ -60,14 +59,14 @@ INLINE Ratio ratio_of(Doubles x, Doubles theta, Doubles inverse) {
 INLINE Doubles information_of(Doubles x, Doubles theta, Doubles inverse) {
   const Ratio r = ratio_of(x, theta, inverse);
   const Doubles near = r.q * (r.excess + 2.0 * r.ratio * r.c);
-  const Doubles far = r.ratio * (r.exponent * LOG_2 + 2.0 * r.q * (1.0 + r.c)) - r.excess;
+  const Doubles far = r.ratio * (r.exponent * LN_2 + 2.0 * r.q * (1.0 + r.c)) - r.excess;
   const Doubles found = theta * (r.exponent == 0.0 ? near : far);
   return x > Doubles{} ? found : x < Doubles{} ? everywhere(NOT_A_NUMBER) : theta;
 }
 INLINE Doubles itakura_saito_of(Doubles x, Doubles theta, Doubles inverse) {
   const Ratio r = ratio_of(x, theta, inverse);
   const Doubles near = r.q * (r.excess - 2.0 * r.c);
-  const Doubles far = r.excess - (r.exponent * LOG_2 + 2.0 * r.q * (1.0 + r.c));
+  const Doubles far = r.excess - (r.exponent * LN_2 + 2.0 * r.q * (1.0 + r.c));
   const Doubles found = r.exponent == 0.0 ? near : far;
   return x > Doubles{} ? found : everywhere(NOT_A_NUMBER);
 }
@@ -79,7 +78,7 @@ INLINE Doubles logistic_of(Doubles x, Doubles log_theta, Doubles log_rest) {
   const Doubles inverse = 1.0 / (g * h);  // one division for both logarithms
   const Doubles log_x = own.exponent + log2_series(own.fraction * h * inverse);
   const Doubles log_of_rest = other.exponent + log2_series(other.fraction * g * inverse);
-  const Doubles found = LOG_2 * (x * (log_x - log_theta) + rest * (log_of_rest - log_rest));
+  const Doubles found = LN_2 * (x * (log_x - log_theta) + rest * (log_of_rest - log_rest));
   return (x >= Doubles{}) & (rest >= Doubles{}) ? found : everywhere(NOT_A_NUMBER);
 }
 
@@ -91,34 +90,35 @@ template <class R> INLINE Doubles load_doubles(const R* from, int n_lanes) {
     for (int lane = 0; lane < n_lanes; lane++) x[lane] = from[lane];
   return __builtin_convertvector(x, Doubles);
 }
-template <class R> int row_terms(const Terms& a) {
-  const Index n = a.n, p = a.p, length = (1 + 255 / p) * p, n_rows = length / p;
-  const R* rows = (const R*)a.rows;
+template <class R> struct RowTerms : Entry {
+  const Terms& a;
+  const Index p = a.p, length = repeated_length(p);
   double *first, *second, *elements;
-  Memory memory;
-  if (!memory.allocate([&](Memory& m) { m(length + LENGTH<double>, first, second, elements); }))
-    return OUT_OF_MEMORY;
-  for (Index q = 0; q < length; q++) {
-    const double theta = a.reference[q % p];
+
+  explicit RowTerms(const Terms& a) : a(a) {}
+  void place(Memory& memory) { memory(length + LENGTH<double>, first, second, elements); }
+  void begin() {
     const bool logistic = a.code == LOGISTIC;
-    first[q] = logistic ? __builtin_log(theta) / LOG_2 : theta;
-    second[q] = logistic ? __builtin_log1p(-theta) / LOG_2 : 1.0 / theta;
+    for (Index q = 0; q < length; q++) {
+      const double theta = a.reference[q % p];
+      first[q] = logistic ? __builtin_log(theta) / LN_2 : theta;
+      second[q] = logistic ? __builtin_log1p(-theta) / LN_2 : 1.0 / theta;
+    }
   }
-  auto fill = [&](const R* x, Index size, auto divergence) {
-    for_vectors<double>(size, [&](Index q, int n_lanes) {
+  template <class Divergence> void fill(const R* x, Index n, Divergence divergence) {
+    for_vectors<double>(n, [&](Index q, int n_lanes) {
       const Doubles value = load_doubles(x + q, n_lanes);
       const Doubles found = divergence(value, load(first + q), load(second + q));
       store(elements + q, value == value ? found : Doubles{});
     });
-  };
-  for (Index start = 0; start < n; start += n_rows) {
-    const Index b = n_rows < n - start ? n_rows : n - start;
-    const R* x = rows + start * p;
+  }
+  bool add(Index start, Index b) {
+    const R* x = (const R*)a.rows + start * p;
     if (a.code == INFORMATION) fill(x, b * p, information_of);
     else if (a.code == ITAKURA_SAITO) fill(x, b * p, itakura_saito_of);
     else fill(x, b * p, logistic_of);
     for (Index i = 0; i < b; i++) {
-      double total = sum_over(elements + i * p, p, [](Doubles found) { return found; });
+      double total = sum_of_all(elements + i * p, p);
       // A ratio overflowed: distances from a reference in the interior are finite.
       if (!__builtin_isfinite(total)) {
         total = 0.0;
@@ -129,8 +129,8 @@ template <class R> int row_terms(const Terms& a) {
       }
       a.terms[start + i] = total;
     }
+    return true;
   }
-  return DONE;
-}
+};
 
 }  // namespace

@@ -8,18 +8,14 @@ namespace {
 // The two smallest −2 zᵀθ + ‖θ‖² of each row, and the nearest centre, in the type of the distances.
 template <class R, class T> struct Search : Tile<R, T> {
   using Base = Tile<R, T>;
-  using Base::a, Base::p, Base::k, Base::rows, Base::d, Base::norms;
-  Coordinates<R> coordinates;
-  Leading<T> leading;
-  Nearby<T> nearby;
+  using Base::a, Base::p, Base::k, Base::rows, Base::d, Base::norms, Base::norms_of_centers;
+  Coordinates<R, Step> coordinates{a};
+  Leading<T> leading{a};
+  Nearby<T> nearby{a};
   T *smallest, *second, *nearest;
   double *exact, *raw;
 
-  explicit Search(const Step& a)
-      : Base(a),
-        coordinates(a.p, a.code, a.mean, a.scale, a.whitening, a.scaled != 0),
-        leading(a),
-        nearby(a) {}
+  using Base::Base;
   void place(Memory& memory) {
     Base::place(memory), coordinates.place(memory), leading.place(memory), nearby.place(memory);
     memory(rows, smallest, second, nearest);
@@ -35,27 +31,11 @@ template <class R, class T> struct Search : Tile<R, T> {
     if (leading.q) return leading.find(*this, b);
     for (Index j = 0; j < k; j += 2) {
       Base::products(j, input, b);
-      compare_pair(j, b);
+      compare_pair<T, true>(d + j * rows, rows, j, norms_of_centers + j, smallest, second, nearest, b);
       if (!nearby.size) continue;
-      for (Index t = j; t < j + 2; t++) nearby.insert_line(t, d + t * rows, Base::norms_of_centers[t], b);
+      for (Index t = j; t < j + 2; t++) nearby.insert_line(t, d + t * rows, norms_of_centers[t], b);
     }
   }
-  INLINE void compare_pair(Index j, Index b) {
-    const T *first = d + j * rows, *other = first + rows, *norm = Base::norms_of_centers + j;
-    const Vector<T> own = everywhere(T(j)), next = everywhere(T(j + 1));
-    for_vectors<T>(b, [&](Index i, int) {
-      const Vector<T> x = load(first + i) + norm[0], y = load(other + i) + norm[1];
-      const Vector<T> m = load(smallest + i), n = load(second + i);
-      const Flags<T> swap = y < x;
-      const Vector<T> low = swap ? y : x, high = swap ? x : y, closest = swap ? next : own;
-      const Flags<T> better = low < m;
-      const Vector<T> loser = better ? m : low, least = high < n ? high : n;
-      store(second + i, loser < least ? loser : least);
-      store(nearest + i, better ? closest : load(nearest + i));
-      store(smallest + i, better ? low : m);
-    });
-  }
-
   // Whether products determine the nearest centre and an accurate distance: centres at a distance d
   // from a row have norms of at most 2 ‖z‖² + 2 d; where that does not hold, no reach is above
   // `slack`. Distances above `worst` may be listed, so must be exact.
@@ -90,7 +70,7 @@ template <class R, class T> struct Search : Tile<R, T> {
     Index found = 0;
     if (leading.q) leading.restore(d, i);
     for (Index j = 0; j < k; j++) {
-      T bound = d[j * rows + i] + Base::norms_of_centers[j];
+      T bound = d[j * rows + i] + norms_of_centers[j];
       if (leading.q) bound -= leading.remainders[i] * leading.rests[j], limit = leading.limits[i];
       if (bound > limit) continue;
       const double distance = exact_distance(input, i, j);
@@ -100,106 +80,118 @@ template <class R, class T> struct Search : Tile<R, T> {
   }
 };
 
-template <class R, class T> int hard_sums(const Step& a) {
-  Search<R, T> search(a);
-  const Index p = a.p, tile = a.tile, n_far = a.n_far;
-  double *v, *served, *held;
-  Memory memory;
-  if (!memory.allocate(
-          [&](Memory& m) { search.place(m), m(tile, v, served), m(search.holes ? tile * p : 0, held); }))
-    return OUT_OF_MEMORY;
-  search.begin();
-  for (Index start = 0; start < a.n; start += tile) {
-    const Index b = tile < a.n - start ? tile : a.n - start;
+// Distances above this may be among the farthest: rounding does not decide which rows are listed.
+INLINE double listed_from(const Step& a) { return a.n_far ? (1.0 - 1e-5) * a.far[a.n_far - 1] : INFINITE; }
+// Insert a row into the list of the farthest, after equal ones, if it is farther than the last.
+inline void list_farthest(const Step& a, Index row, double distance) {
+  Index place = a.n_far - 1;
+  if (place < 0 || !(distance > a.far[place])) return;
+  for (; place > 0 && a.far[place - 1] < distance; place--) {
+    a.far[place] = a.far[place - 1];
+    a.far_rows[place] = a.far_rows[place - 1];
+  }
+  a.far[place] = distance;
+  a.far_rows[place] = a.first_row + row;
+}
+INLINE void add_totals(const Step& a, const double* v, const double* served, Index b) {
+  const double inertia = dot(v, served, b);
+  a.totals[0] += inertia;
+  a.totals[1] += inertia;
+  for (Index i = 0; i < b; i++) a.totals[2] += v[i];
+}
+
+template <class R, class T> struct HardSums : Search<R, T> {
+  using Base = Search<R, T>;
+  using Base::a, Base::p, Base::exact, Base::smallest, Base::nearest, Base::norms, Base::holes;
+  double *v, *served, *full;  // `full`: 1 where a value is not missing
+
+  using Base::Base;
+  void place(Memory& memory) {
+    Base::place(memory), memory(a.tile, v, served), memory(holes ? a.tile * p : 0, full);
+  }
+  bool add(Index start, Index b) {
     const R* input = (const R*)a.rows + start * p;
     copy_weights(a, start, b, v);
-    search.coordinates.transform(input, b, search.raw, search.exact);
-    if (search.holes) {
-      split_missing(search.exact, held, b * p);
-      for (Index q = 0; q < b * p; q++) search.held[q] = T(held[q]);
+    Base::coordinates.transform(input, b, Base::raw, exact);
+    if (holes) {
+      split_missing(exact, full, b * p);
+      for (Index q = 0; q < b * p; q++) Base::held[q] = T(full[q]);
     }
-    search.find(start, input, b);
-    for (Index i = 0; i < b; i++) served[i] = search.smallest[i] + search.norms[i];
-    const T worst = T(n_far ? (1.0 - 1e-5) * a.far[n_far - 1] : INFINITE);
-    search.for_doubtful(b, T(a.slack), T(a.cancelled), worst, [&](Index i, bool tied, T limit) {
-      if (tied) search.nearest[i] = search.decide(input, i, limit);
-      served[i] = search.exact_distance(input, i, Index(search.nearest[i]));
-      if (n_far && v[i] > 0.0 && served[i] > a.far[n_far - 1])
-        insert_farthest(served[i], a.first_row + start + i, a.far, a.far_rows, n_far);
+    Base::find(start, input, b);
+    for (Index i = 0; i < b; i++) served[i] = smallest[i] + norms[i];
+    Base::for_doubtful(b, T(a.slack), T(a.cancelled), T(listed_from(a)), [&](Index i, bool tied, T limit) {
+      if (tied) nearest[i] = Base::decide(input, i, limit);
+      served[i] = Base::exact_distance(input, i, Index(nearest[i]));
+      if (v[i] > 0.0) list_farthest(a, start + i, served[i]);
     });
     for (Index i = 0; i < b; i++) {
-      const Index j = Index(search.nearest[i]);
-      const double* row = search.exact + i * p;
+      const Index j = Index(nearest[i]);
+      const double* row = exact + i * p;
       if (a.scored) served[i] = separation(row, a.centers + j * p, a.w, p);
       a.n_j[j] += v[i];
       add_row(a.sums + j * p, v[i], row, p);
       if (a.squares) add_squares(a.squares, v[i], row, p);
-      if (search.holes) add_row(a.observed + j * p, v[i], held + i * p, p);
+      if (holes) add_row(a.observed + j * p, v[i], full + i * p, p);
     }
-    const double inertia = dot(v, served, b);
-    a.totals[0] += inertia;
-    a.totals[1] += inertia;
-    for (Index i = 0; i < b; i++) a.totals[2] += v[i];
+    add_totals(a, v, served, b);
+    return true;
   }
-  return DONE;
-}
+};
 
-// Labels, distances and bounds per row. NOT_FINITE: a row is not finite in the model's coordinates,
+// Labels, distances and bounds per row. It ends where a row is not finite in the model's coordinates,
 // or its squared norm overflows.
-template <class T> int nearest_centers(const Step& a) {
-  Search<T, T> search(a);
-  const Index p = a.p, tile = a.tile;
-  Memory memory;
-  if (!memory.allocate([&](Memory& m) { search.place(m); })) return OUT_OF_MEMORY;
-  search.begin();
-  for (Index start = 0; start < a.n; start += tile) {
-    const Index b = tile < a.n - start ? tile : a.n - start;
+template <class T> struct NearestCenters : Search<T, T> {
+  using Base = Search<T, T>;
+  using Base::a, Base::p, Base::exact, Base::smallest, Base::second, Base::nearest;
+
+  using Base::Base;
+  bool add(Index start, Index b) {
     const T* input = (const T*)a.rows + start * p;
-    const double* exact = search.exact;
-    search.coordinates.transform(input, b, search.raw, search.exact);
+    Base::coordinates.transform(input, b, Base::raw, exact);
     if (!__builtin_isfinite(dot(exact, exact, b * p)))
       for (Index i = 0; i < b; i++)
-        if (!__builtin_isfinite(dot(exact + i * p, exact + i * p, p))) return NOT_FINITE;
-    search.find(start, input, b);
+        if (!__builtin_isfinite(dot(exact + i * p, exact + i * p, p))) return false;
+    Base::find(start, input, b);
     // Distances need not be exact here, only the choice of the nearest centre.
-    search.for_doubtful(b, T(0), T(-1), T(INFINITE), [&](Index i, bool, T limit) {
-      search.nearest[i] = search.decide(input, i, limit);
-      search.second[i] = search.smallest[i];  // may be the distance to another centre
+    Base::for_doubtful(b, T(0), T(-1), T(INFINITE), [&](Index i, bool, T limit) {
+      nearest[i] = Base::decide(input, i, limit);
+      second[i] = smallest[i];  // may be the distance to another centre
     });
     for (Index i = 0; i < b; i++) {
-      const Index at = start + i, j = Index(search.nearest[i]);
+      const Index at = start + i, j = Index(nearest[i]);
       a.labels[at] = int32_t(j);
-      if (a.lists) search.nearby.write(i, int32_t(j), a.lists + at * a.n_listed);
-      if (a.distances) a.distances[at] = search.exact_distance(input, i, j);
+      if (a.lists) Base::nearby.write(i, int32_t(j), a.lists + at * a.n_listed);
+      if (a.distances) a.distances[at] = Base::exact_distance(input, i, j);
       if (!a.others) continue;
       // Centres at a distance d from a row have norms of at most 2 ‖z‖² + 2 d.
-      const double norm = double(search.norms[i]);
-      double other = double(search.second[i]) + norm;
+      const double norm = double(Base::norms[i]);
+      double other = double(second[i]) + norm;
       // Centres that partial distances excluded may be as near as their limit.
-      if (search.leading.q && double(search.leading.limits[i]) + norm < other)
-        other = double(search.leading.limits[i]) + norm;
+      if (Base::leading.q && double(Base::leading.limits[i]) + norm < other)
+        other = double(Base::leading.limits[i]) + norm;
       a.others[at] = other < INFINITE ? other - a.rounding * (3.0 * norm + 2.0 * other) : other;
     }
+    return true;
   }
-  return DONE;
-}
+};
 
 // The nearest of the centres that are listed for each row.
-template <class T> int nearest_listed(const Step& a) {
-  constexpr Index ABREAST = 4;
-  const Index p = a.p, tile = a.tile, last = a.n_listed - 1;
-  Coordinates<T> coordinates(p, a.code, a.mean, a.scale, a.whitening, a.scaled != 0);
-  const T *factors = (const T*)a.factors, *norms = (const T*)a.norms;
+template <class T> struct NearestListed : Entry {
+  static constexpr Index ABREAST = 4;
+  const Step& a;
+  const Index p = a.p, last = a.n_listed - 1;
+  const T *const factors = (const T*)a.factors, *const norms = (const T*)a.norms;
+  Coordinates<T, Step> coordinates{a};
   double *exact, *raw;
   T* z;
-  Memory memory;
-  if (!memory.allocate([&](Memory& m) {
-        coordinates.place(m), m(tile * p, exact), m(a.code == WHITENED ? tile * p : 0, raw), m(p, z);
-      }))
-    return OUT_OF_MEMORY;
-  coordinates.begin();
-  for (Index start = 0; start < a.n; start += tile) {
-    const Index b = tile < a.n - start ? tile : a.n - start;
+
+  explicit NearestListed(const Step& a) : a(a) {}
+  void place(Memory& memory) {
+    coordinates.place(memory), memory(a.tile * p, exact);
+    memory(a.code == WHITENED ? a.tile * p : 0, raw), memory(p, z);
+  }
+  void begin() { coordinates.begin(); }
+  bool add(Index start, Index b) {
     coordinates.transform((const T*)a.rows + start * p, b, raw, exact);
     for (Index i = 0; i < b; i++) {
       const int32_t* listed = a.lists + (start + i) * a.n_listed;
@@ -218,24 +210,25 @@ template <class T> int nearest_listed(const Step& a) {
         }
       }
     }
+    return true;
   }
-  return DONE;
-}
+};
 
 // A hard step whose nearest centres are known. Distances to centres that stay, and sums of clusters
 // that no row enters or leaves, are those of the step before, to the bit.
-template <class R> int known_sums(const Step& a) {
-  const Index p = a.p, tile = a.tile, n_far = a.n_far;
-  Coordinates<R> coordinates(p, a.code, a.mean, a.scale, nullptr, a.scaled != 0);
+template <class R> struct KnownSums : Entry {
+  const Step& a;
+  const Index p = a.p;
+  Coordinates<R, Step> coordinates{a};
   double *v, *exact;
   uint8_t* needed;
-  Memory memory;
-  if (!memory.allocate(
-          [&](Memory& m) { coordinates.place(m), m(tile, v), m(tile * p, exact), m(tile, needed); }))
-    return OUT_OF_MEMORY;
-  coordinates.begin();
-  for (Index start = 0; start < a.n; start += tile) {
-    const Index b = tile < a.n - start ? tile : a.n - start;
+
+  explicit KnownSums(const Step& a) : a(a) {}
+  void place(Memory& memory) {
+    coordinates.place(memory), memory(a.tile, v), memory(a.tile * p, exact), memory(a.tile, needed);
+  }
+  void begin() { coordinates.begin(); }
+  bool add(Index start, Index b) {
     const R* input = (const R*)a.rows + start * p;
     const int32_t* own = a.labels + start;
     double* served = a.distances + start;
@@ -257,21 +250,15 @@ template <class R> int known_sums(const Step& a) {
       a.n_j[j] += v[i];
       add_row(a.sums + j * p, v[i], exact + i * p, p);
     }
-    // Rounding does not decide which rows are listed.
-    const double worst = n_far ? (1.0 - 1e-5) * a.far[n_far - 1] : INFINITE;
+    const double worst = listed_from(a);
     for (Index i = 0; i < b; i++) {
       if (!(served[i] > worst && v[i] > 0.0)) continue;
       if (!together && !needed[i]) transform(i);
-      const double distance = separation(exact + i * p, a.centers + Index(own[i]) * p, a.w, p);
-      if (distance > a.far[n_far - 1])
-        insert_farthest(distance, a.first_row + start + i, a.far, a.far_rows, n_far);
+      list_farthest(a, start + i, separation(exact + i * p, a.centers + Index(own[i]) * p, a.w, p));
     }
-    const double inertia = dot(v, served, b);
-    a.totals[0] += inertia;
-    a.totals[1] += inertia;
-    for (Index i = 0; i < b; i++) a.totals[2] += v[i];
+    add_totals(a, v, served, b);
+    return true;
   }
-  return DONE;
-}
+};
 
 }  // namespace

@@ -83,34 +83,22 @@ typedef struct {
   double* terms;           /* (n) */
 } Terms;
 
-/* What moved around each centre: fill_moves. */
-typedef struct {
-  int64_t n, k, first; /* lines of `squares`, centres, place of the first in the order */
-  int64_t n_shells, n_listed;
-  double* squares;            /* (n, k): −2 products with all centres; overwritten */
-  const double *norms, *ways; /* (k): the farthest way first */
-  const int64_t* order;       /* (k): the centres in this order */
-  double *reach, *farthest;   /* (k, n_shells) */
-  double* own_ways;           /* (k) */
-  int32_t* around;            /* (k, n_listed) */
-  double* apart;              /* (k, n_listed + 1) */
-} Moving;
-
-/* Bounds of the distances of rows: update_bounds, compare_all. */
+/* Bounds of the distances of rows, and what moved around each centre as in bounds.py: update_bounds. */
 typedef struct {
   int64_t n, p, k, code, single_rows, scaled;
   int64_t n_shells, n_listed;
   double doubt;                   /* share by which bounds are lowered: more than all rounding */
   const void* rows;               /* R (n, p) */
   const double *mean, *scale;     /* (p) */
+  const double* whitening;        /* (p, p) or NULL */
   const double* centers;          /* (k, p) */
-  const double *reach, *farthest; /* (k, n_shells) or NULL: as in Moving; so are the next three */
-  const double* ways;             /* (k) or NULL */
-  const double* apart;            /* (k, n_listed + 1) or NULL */
-  const int32_t* around;          /* (k, n_listed) or NULL */
+  const double *reach, *farthest; /* (k, n_shells) */
+  const double* ways;             /* (k) */
+  const double* apart;            /* (k, n_listed + 1) */
+  const int32_t* around;          /* (k, n_listed) */
   int32_t* labels;                /* (n) */
-  double *lower, *upper;          /* (n): bounds; in compare_all the two least squared distances */
-  uint8_t* doubtful;              /* (n) or NULL */
+  double *lower, *upper;          /* (n) */
+  uint8_t* doubtful;              /* (n) */
 } Bounds;
 
 /* Gaussian components and a block: mixture_sums. Sums are around the means that come in, so that
@@ -177,9 +165,7 @@ enum { DONE = 0, OUT_OF_MEMORY = 1, NOT_FINITE = 2 };
   ENTRY(known_sums, Step)        \
   ENTRY(moments, Moments)        \
   ENTRY(row_terms, Terms)        \
-  ENTRY(fill_moves, Moving)      \
   ENTRY(update_bounds, Bounds)   \
-  ENTRY(compare_all, Bounds)     \
   ENTRY(mixture_sums, Mixture)   \
   ENTRY(sparse_products, Sparse) \
   ENTRY(sparse_sums, Sparse)     \

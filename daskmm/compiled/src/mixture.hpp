@@ -3,25 +3,19 @@
 // responsibilities count: where components are far apart, each row enters the sums of one.
 #pragma once
 #include "products.hpp"
-#include "rows.hpp"
 
 namespace {
 
-// A number of vectors that the compiler knows.
-template <int N> struct Abreast {
-  static constexpr int n = N;
-};
-
-template <class R> struct MixtureStep {
+template <class R> struct MixtureSums : Entry {
   using V = Vector<double>;
   static constexpr Index L = LENGTH<double>, PANEL = WIDTH<double>, LINES = 4;
-  static constexpr Index UNIT = L > LINES ? L : LINES;
   static constexpr Index LISTED_NUMBERS = 3 << 10;  // they stay in the first cache
 
   const Mixture& a;
-  const Index p, k, tile, width;  // `width`: p, rounded up to whole vectors and blocks of lines
-  const Index most;               // rows that are written at a time
-  const bool shared;              // whether there is one factor for all components
+  const Index p = a.p, k = a.k, tile = a.tile;
+  const Index width = rounded_up(p, L > LINES ? L : LINES);  // whole vectors and blocks of lines
+  const Index most = LISTED_NUMBERS > 16 * width ? LISTED_NUMBERS / width : 16;  // written at a time
+  const bool shared = a.n_factors == 1;  // whether there is one factor for all components
   Index factor_size = 0;
   double *z, *panels;                  // rows, shifted by the origin; the same, transposed
   double* d;                           // (component, row): log densities, then responsibilities
@@ -33,14 +27,7 @@ template <class R> struct MixtureStep {
   double *sums, *squares, *scatters;   // of a component; of all
   int32_t* rows;
 
-  explicit MixtureStep(const Mixture& a)
-      : a(a),
-        p(a.p),
-        k(a.k),
-        tile(a.tile),
-        width((a.p + UNIT - 1) / UNIT * UNIT),
-        most(LISTED_NUMBERS > 16 * width ? LISTED_NUMBERS / width : 16),
-        shared(a.n_factors == 1) {
+  explicit MixtureSums(const Mixture& a) : a(a) {
     for (Index c = 0; c < p; c += LINES) factor_size += LINES * rows_of_factor(c);
   }
   // Rows down to the diagonal of a block of columns.
@@ -93,7 +80,7 @@ template <class R> struct MixtureStep {
     for (Index i = 0; i < b; i++)
       for (Index f = 0; f < p; f++) z[i * width + f] = double(x[i * p + f]) - origin[f];
     transpose(z, b, width, panels, width);
-    for (Index i = 0; i < b; i++) v[i] = a.weights ? a.weights[start + i] : 1.0;
+    copy_weights(a, start, b, v);
     for (Index i = 0; i < b; i++) least[i] = a.negligible * v[i];
   }
 
@@ -204,16 +191,6 @@ template <class R> struct MixtureStep {
     }
     return n;
   }
-  // Call `use` for the vectors of features from `at` on, one to three at a time.
-  template <class Use> INLINE void for_features(Index at, Use use) {
-    while (at < width) {
-      const Index n = features_abreast((width - at) / L);
-      if (n == 3) use(at, Abreast<3>());
-      else if (n == 2) use(at, Abreast<2>());
-      else use(at, Abreast<1>());
-      at += n * L;
-    }
-  }
   // Add n listed rows to N vectors of a component's sums. Then write them, times the roots of their
   // weights, or add them to the component's squares.
   template <int N, bool WRITE> INLINE void add_rows(const double* mean, Index first, Index n, Index f) {
@@ -240,14 +217,15 @@ template <class R> struct MixtureStep {
   }
   template <bool WRITE> NOINLINE void add_listed(Index j, Index first, Index n) {
     const double* mean = means + j * width;
-    for_features(0, [&](Index f, auto abreast) { add_rows<abreast.n, WRITE>(mean, first, n, f); });
+    for_features<double>(0, width,
+                         [&](Index f, auto abreast) { add_rows<abreast.n, WRITE>(mean, first, n, f); });
   }
   // Add the products of the features of n written rows, on and above the diagonal.
   NOINLINE void add_scatter(Index n, double* scatter) {
     const double* const x = listed;
     const Index step = width;
     for (Index c = 0; c < p; c += LINES)
-      for_features(c / L * L, [&](Index f, auto abreast) {
+      for_features<double>(c / L * L, width, [&](Index f, auto abreast) {
         double* to = scatter + c * step + f;
         multiply_panel<double, LINES, abreast.n, true>(x + c, 1, x + f, step, n, to, step, step);
       });
@@ -265,7 +243,7 @@ template <class R> struct MixtureStep {
   // Sums around the means of the components.
   void add_component(Index j, Index b) {
     const Index n = list_rows(j, b);
-    a.n_j[j] += sum_over(weights, n, [](auto x) { return x; });
+    a.n_j[j] += sum_of_all(weights, n);
     if (a.degrees) pull_rows(j, n);
     memset(sums, 0, size_t(width) * sizeof(double)), memset(squares, 0, size_t(width) * sizeof(double));
     if (!a.factors) add_listed<false>(j, 0, n);
@@ -287,21 +265,9 @@ template <class R> struct MixtureStep {
     fill_densities(b);
     if (!normalize(b)) return false;
     write(start, b);
-    if (!a.n_j) return true;
-    for (Index j = 0; j < k; j++) add_component(j, b);
+    for (Index j = 0; j < k && a.n_j; j++) add_component(j, b);
     return true;
   }
 };
-
-template <class R> int mixture_sums(const Mixture& a) {
-  MixtureStep<R> step(a);
-  Memory memory;
-  if (!memory.allocate([&](Memory& m) { step.place(m); })) return OUT_OF_MEMORY;
-  step.begin();
-  for (Index start = 0; start < a.n; start += a.tile)
-    if (!step.add(start, a.tile < a.n - start ? a.tile : a.n - start)) return NOT_FINITE;
-  step.finish();
-  return DONE;
-}
 
 }  // namespace

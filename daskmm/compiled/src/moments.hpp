@@ -1,9 +1,7 @@
-// Moments of a block, which is read once. Each tile is visited twice while it is in the core's
-// cache: for its mean, then for the squared deviations from it. Tiles are merged by the update of
-// Chan, Golub & LeVeque. Means are kept as differences from the mean of one tile, so that rounding
-// is small far from 0 too.
+// Moments of a block, which is read once: each tile is visited for its mean, then for the squared
+// deviations from it, while it is in the core's cache.
 #pragma once
-#include "rows.hpp"
+#include "entry.hpp"
 
 namespace {
 
@@ -12,17 +10,24 @@ struct Lanes {
   double *weights, *means, *sums, *residues, *squares, *low, *high;
 };
 
-template <class R> struct MomentSums {
+template <class R> struct MomentSums : Entry {
   const Moments& a;
-  const Index p, length;
+  const Index p = a.p, length = repeated_length(p);
   Lanes of;
 
-  explicit MomentSums(const Moments& a) : a(a), p(a.p), length(repeated_length(a.p)) {}
+  explicit MomentSums(const Moments& a) : a(a) {}
   void place(Memory& memory) {
     memory(length, of.weights, of.means, of.sums, of.residues, of.squares, of.low, of.high);
   }
   void begin() {
     for (Index q = 0; q < length; q++) of.weights[q] = 1.0, of.low[q] = INFINITE, of.high[q] = -INFINITE;
+  }
+  void finish() {
+    for (Index q = 0; q < length; q++) {
+      const Index f = q % p;
+      if (of.low[q] < a.lowest[f]) a.lowest[f] = of.low[q];
+      if (of.high[q] > a.highest[f]) a.highest[f] = of.high[q];
+    }
   }
   // Call `visit(numbers, size)` for the numbers of b rows, `length` at a time, their weights set.
   template <class Visit> INLINE void for_numbers(Index start, Index b, Visit visit) {
@@ -104,20 +109,5 @@ template <class R> struct MomentSums {
     return true;
   }
 };
-
-template <class R> int moments(const Moments& a) {
-  MomentSums<R> sums(a);
-  Memory memory;
-  if (!memory.allocate([&](Memory& m) { sums.place(m); })) return OUT_OF_MEMORY;
-  sums.begin();
-  for (Index start = 0; start < a.n; start += a.tile)
-    if (!sums.add(start, a.tile < a.n - start ? a.tile : a.n - start)) return NOT_FINITE;
-  for (Index q = 0; q < sums.length; q++) {
-    const Index f = q % a.p;
-    if (sums.of.low[q] < a.lowest[f]) a.lowest[f] = sums.of.low[q];
-    if (sums.of.high[q] > a.highest[f]) a.highest[f] = sums.of.high[q];
-  }
-  return DONE;
-}
 
 }  // namespace

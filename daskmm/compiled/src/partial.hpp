@@ -84,6 +84,25 @@ template <class T> struct Nearby {
     if (!holds) out[size - 1] = nearest;
   }
 };
+// Compare the scores of centres j and j + 1 with the smallest of each row, and with the second one.
+template <class T, bool SECOND> INLINE void compare_pair(const T* line, Index rows, Index j, const T* norm,
+                                                         T* smallest, T* second, T* nearest, Index b) {
+  const Vector<T> own = everywhere(T(j)), next = everywhere(T(j + 1));
+  for_vectors<T>(b, [&](Index i, int) {
+    const Vector<T> x = load(line + i) + norm[0], y = load(line + rows + i) + norm[1];
+    const Vector<T> m = load(smallest + i);
+    const Flags<T> swap = y < x;
+    const Vector<T> low = swap ? y : x, closest = swap ? next : own;
+    const Flags<T> better = low < m;
+    if constexpr (SECOND) {
+      const Vector<T> high = swap ? x : y, n = load(second + i);
+      const Vector<T> loser = better ? m : low, least = high < n ? high : n;
+      store(second + i, loser < least ? loser : least);
+    }
+    store(nearest + i, better ? closest : load(nearest + i));
+    store(smallest + i, better ? low : m);
+  });
+}
 
 // The search of a tile's nearest centres by partial distances.
 template <class T> struct Leading {
@@ -91,24 +110,16 @@ template <class T> struct Leading {
   static constexpr T SLACK = 8;
 
   const Step& a;
-  const Index p, k, q, rows;
-  const T *basis, *rests;
+  const Index p = a.p, k = a.k, q = a.n_leading, rows = a.tile;
+  const T *const basis = (const T*)a.basis, *const rests = (const T*)a.rests;
   T* factors;         // along the directions, padded to whole groups of centres
   T *y, *remainders;  // panels of rows along the directions, and the norms without them
   T *first, *limits;  // the first candidate, and what bounds may reach
   int32_t* listed;
 
-  explicit Leading(const Step& a)
-      : a(a),
-        p(a.p),
-        k(a.k),
-        q(a.n_leading),
-        rows(a.tile),
-        basis((const T*)a.basis),
-        rests((const T*)a.rests) {}
+  explicit Leading(const Step& a) : a(a) {}
   void place(Memory& memory) {
-    const Index n_lines = q ? (k + CENTERS - 1) / CENTERS * CENTERS : 0;
-    memory(n_lines * q, factors), memory(rows * q, y);
+    memory(rounded_up(k, CENTERS) * q, factors), memory(rows * q, y);
     memory(q ? rows : 0, remainders, first, limits), memory(q ? rows + LENGTH<T> : 0, listed);
   }
   void begin() {
@@ -133,19 +144,6 @@ template <class T> struct Leading {
       }
     }
   }
-  // Compare two centres with the one that would be nearest if the remainders were orthogonal.
-  INLINE void guess(Index j, const T* line, const T* norm, T* smallest, Index b) {
-    const Vector<T> own = everywhere(T(j)), next = everywhere(T(j + 1));
-    for_vectors<T>(b, [&](Index i, int) {
-      const Vector<T> x = load(line + i) + norm[0], y = load(line + rows + i) + norm[1],
-                      m = load(smallest + i);
-      const Flags<T> swap = y < x;
-      const Vector<T> low = swap ? y : x, closest = swap ? next : own;
-      const Flags<T> better = low < m;
-      store(first + i, better ? closest : load(first + i));
-      store(smallest + i, better ? low : m);
-    });
-  }
   T limit_of(T smallest, T norm) const {
     return smallest + T(SLACK * a.rounding) * (T(3) * norm + T(2) * (smallest + norm) + T(a.slack));
   }
@@ -155,10 +153,11 @@ template <class T> struct Leading {
     rotate(s.panels, s.height, s.norms, b);
     for (Index i = 0; i < rows; i++) s.smallest[i] = T(INFINITE), first[i] = 0, limits[i] = -T(INFINITE);
     const T* norms = s.norms_of_centers;
+    // The centre that would be nearest if the remainders were orthogonal.
     for (Index j = 0; j < k; j += 2) {
       T* line = s.d + j * rows;
       if (j % CENTERS == 0) panel_products<T, false>(factors + j * q, q, y, q, b, line, rows, k - j);
-      guess(j, line, norms + j, s.smallest, b);
+      compare_pair<T, false>(line, rows, j, norms + j, s.smallest, nullptr, first, b);
     }
     for (Index i = 0; i < b; i++) {
       const Index j = Index(first[i]);

@@ -2,6 +2,7 @@
 // of eight centres and the sums of a panel of rows stay in registers; BLAS copies its matrices
 // first, and takes 1.04 to 1.36 times as long at 128 features and 1,000 centres.
 #pragma once
+#include "entry.hpp"
 #include "weights.hpp"
 
 namespace {
@@ -59,27 +60,28 @@ template <class T, bool ADD> void panel_products(const T* factors, Index p, cons
     }
 }
 
-// Vectors of features that `panel_sums` takes next, of so many that are left: at most three.
-constexpr Index features_abreast(Index n_left) { return n_left > 4 || n_left == 3 ? 3 : n_left > 1 ? 2 : 1; }
-// Copy z (b, p) to panels of features; `width` is p, rounded up to whole vectors.
-template <class T> void pack_features(const T* z, Index p, Index b, T* packed, Index width) {
-  for (Index at = 0; at < width;) {
-    const Index n = features_abreast((width - at) / LENGTH<T>);
-    for (Index i = 0; i < b; i++)
-      for (Index v = 0; v < n; v++, packed += LENGTH<T>) store(packed, load(z + i * p + at + v * LENGTH<T>));
+// Call `use` for the vectors of features from `at` to `width`, one to three at a time.
+template <class T, class Use> INLINE void for_features(Index at, Index width, Use use) {
+  while (at < width) {
+    const Index left = (width - at) / LENGTH<T>, n = left == 4 ? 2 : left < 3 ? left : 3;
+    with_vectors<3>(n, [&](auto abreast) { use(at, abreast); });
     at += n * LENGTH<T>;
   }
 }
+// Copy z (b, p) to panels of features; `width` is p, rounded up to whole vectors.
+template <class T> void pack_features(const T* z, Index p, Index b, T* packed, Index width) {
+  for_features<T>(0, width, [&](Index at, auto abreast) {
+    for (Index i = 0; i < b; i++)
+      for (int v = 0; v < abreast.n; v++, packed += LENGTH<T>)
+        store(packed, load(z + i * p + at + v * LENGTH<T>));
+  });
+}
 // Write the sums of b packed rows, weighted by eight lines of d, to `part` (8, width).
 template <class T> void panel_sums(const T* d, Index tile, const T* packed, Index b, T* part, Index width) {
-  for (Index at = 0; at < width;) {
-    const Index n = features_abreast((width - at) / LENGTH<T>);
-    const T* from = packed + at * b;
-    if (n == 3) multiply_centers<T, 3>(d, tile, from, 3 * LENGTH<T>, b, part + at, width);
-    else if (n == 2) multiply_centers<T, 2>(d, tile, from, 2 * LENGTH<T>, b, part + at, width);
-    else multiply_centers<T, 1>(d, tile, from, LENGTH<T>, b, part + at, width);
-    at += n * LENGTH<T>;
-  }
+  for_features<T>(0, width, [&](Index at, auto abreast) {
+    constexpr int N = abreast.n;
+    multiply_centers<T, N>(d, tile, packed + at * b, N * LENGTH<T>, b, part + at, width);
+  });
 }
 
 // Squares are transposed in registers: vectors of eight numbers, or of a register if that is less.

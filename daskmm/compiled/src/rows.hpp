@@ -6,31 +6,10 @@ namespace {
 
 // Σ_l w_l (z_l − θ_l)²
 INLINE double separation(const double* z, const double* center, const double* w, Index p) {
-  constexpr int L = LENGTH<double>;
-  Vector<double> sums[2] = {};
-  Index f = 0;
-  for (; f + 2 * L <= p; f += 2 * L)
-    for (int v = 0; v < 2; v++) {
-      const Vector<double> difference = load(z + f + v * L) - load(center + f + v * L);
-      sums[v] += load(w + f + v * L) * difference * difference;
-    }
-  for (; f + L <= p; f += L) {
-    const Vector<double> difference = load(z + f) - load(center + f);
-    sums[0] += load(w + f) * difference * difference;
-  }
-  double total = sum_of<double>(sums[0] + sums[1]);
-  for (; f < p; f++) total += w[f] * (z[f] - center[f]) * (z[f] - center[f]);
-  return total;
-}
-INLINE double dot(const double* a, const double* b, Index n) {
-  constexpr int L = LENGTH<double>;
-  Vector<double> sums[2] = {};
-  Index i = 0;
-  for (; i + 2 * L <= n; i += 2 * L)
-    for (int v = 0; v < 2; v++) sums[v] += load(a + i + v * L) * load(b + i + v * L);
-  double total = sum_of<double>(sums[0] + sums[1]);
-  for (; i < n; i++) total += a[i] * b[i];
-  return total;
+  return sum_over<2>(p, [&](Index f, auto at) {
+    const auto difference = at(z + f) - at(center + f);
+    return at(w + f) * difference * difference;
+  });
 }
 // sums += v z
 INLINE void add_row(double* sums, double v, const double* z, Index p) {
@@ -43,10 +22,6 @@ template <class T> INLINE void add_squares(double* squares, double v, const T* z
   for (Index f = 0; f < p; f++) squares[f] += v * double(z[f]) * double(z[f]);
 }
 
-// Rows are contiguous numbers here, and what belongs to a feature is repeated to so many numbers,
-// so that loops over few features fill vectors.
-inline Index repeated_length(Index p) { return (1 + 255 / p) * p; }
-
 // Write (x − mean)/scale of n numbers of whole rows; `rest` is what `mean` has lost by rounding.
 template <class R, class T> void shift_and_scale(const R* x, Index n, Index length, const T* mean,
                                                  const T* rest, const T* scale, bool scaled, T* z) {
@@ -54,53 +29,40 @@ template <class R, class T> void shift_and_scale(const R* x, Index n, Index leng
     const Index size = length < n - start ? length : n - start;
     const R* __restrict from = x + start;
     T* __restrict to = z + start;
-    if (rest && scaled)
-      for (Index q = 0; q < size; q++) to[q] = ((T(from[q]) - mean[q]) - rest[q]) / scale[q];
-    else if (rest)
-      for (Index q = 0; q < size; q++) to[q] = (T(from[q]) - mean[q]) - rest[q];
-    else if (scaled)
-      for (Index q = 0; q < size; q++) to[q] = (T(from[q]) - mean[q]) / scale[q];
-    else
-      for (Index q = 0; q < size; q++) to[q] = T(from[q]) - mean[q];
+    for (Index q = 0; q < size; q++) {  // the compiler makes a loop of each case
+      T value = T(from[q]) - mean[q];
+      if (rest) value -= rest[q];
+      to[q] = scaled ? value / scale[q] : value;
+    }
   }
 }
 
 // Codes of squared Euclidean distances between complete rows; those of divergences are not negative.
 enum { ON_SPHERE = -3, WHITENED = -2, PLAIN = -1 };
 
-// How rows of the input become rows in the model's coordinates.
-template <class R> struct Coordinates {
-  Index p, code, length;
-  const double *mean, *scale, *whitening;
-  bool scaled;
-  double *means, *scales;  // repeated
+// How rows of the input become rows in the model's coordinates, as the structure `A` says.
+template <class R, class A> struct Coordinates {
+  const A& a;
+  const Index p = a.p, length = repeated_length(p);
+  double *means = nullptr, *scales = nullptr;  // repeated
 
-  Coordinates(Index p, Index code, const double* mean, const double* scale, const double* whitening,
-              bool scaled)
-      : p(p),
-        code(code),
-        length(repeated_length(p)),
-        mean(mean),
-        scale(scale),
-        whitening(whitening),
-        scaled(scaled) {}
   void place(Memory& memory) { memory(length, means, scales); }
   void begin() {
-    for (Index q = 0; q < length; q++) means[q] = mean[q % p], scales[q] = scale[q % p];
+    for (Index q = 0; q < length; q++) means[q] = a.mean[q % p], scales[q] = a.scale[q % p];
   }
   // Write b rows in the model's coordinates; `raw` holds as many rows where they are whitened.
   void transform(const R* rows, Index b, double* raw, double* z) const {
-    double* to = code == WHITENED ? raw : z;
-    shift_and_scale<R, double>(rows, b * p, length, means, nullptr, scales, scaled, to);
-    if (code == WHITENED) whiten(raw, b, z);
-    if (code == ON_SPHERE)
+    double* to = a.code == WHITENED ? raw : z;
+    shift_and_scale<R, double>(rows, b * p, length, means, nullptr, scales, a.scaled != 0, to);
+    if (a.code == WHITENED) whiten(raw, b, z);
+    if (a.code == ON_SPHERE)
       for (Index i = 0; i < b; i++) normalize(z + i * p);
   }
   void whiten(const double* raw, Index b, double* z) const {
     for (Index i = 0; i < b; i++) {
       double* row = z + i * p;
       for (Index f = 0; f < p; f++) row[f] = 0.0;
-      for (Index l = 0; l < p; l++) add_row(row, raw[i * p + l], whitening + l * p, l + 1);
+      for (Index l = 0; l < p; l++) add_row(row, raw[i * p + l], a.whitening + l * p, l + 1);
     }
   }
   // Divide a row by √2 times its length; a row of zeros remains, and one that is not finite gets NaN.
@@ -121,22 +83,11 @@ template <class R> struct Coordinates {
   double divergence(const R* row, const double* center, const double* w) const {
     double total = 0.0;
     for (Index f = 0; f < p; f++) {
-      const double x = (double(row[f]) - mean[f]) / scale[f];
-      if (x == x) total += w[f] * element(code, x, center[f]);
+      const double x = (double(row[f]) - a.mean[f]) / a.scale[f];
+      if (x == x) total += w[f] * element(a.code, x, center[f]);
     }
     return total;
   }
 };
-
-// Insert a row into the list of the largest distances, after equal ones.
-inline void insert_farthest(double distance, Index i, double* far, int64_t* rows, Index n) {
-  Index place = n - 1;
-  for (; place > 0 && far[place - 1] < distance; place--) {
-    far[place] = far[place - 1];
-    rows[place] = rows[place - 1];
-  }
-  far[place] = distance;
-  rows[place] = i;
-}
 
 }  // namespace

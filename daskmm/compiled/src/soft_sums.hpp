@@ -5,36 +5,24 @@
 
 namespace {
 
-template <class T> struct SoftStep : Tile<T, T> {
+template <class T> struct SoftSums : Tile<T, T> {
   using Base = Tile<T, T>;
   using Base::a, Base::p, Base::k, Base::rows, Base::d, Base::z, Base::norms, Base::holes;
-  const T cancelled, lowest, low, high, tie, slack, rounding, power, inverse_s;
-  const bool exactly;       // rows are transformed in double precision
-  const bool few;           // most weights may be negligible
-  const Index width, most;  // numbers per line of `part`; listed weights
-  Coordinates<T> coordinates;
+  const T cancelled = T(a.cancelled), lowest = T(a.lowest), low = T(a.low), high = T(a.high);
+  const T tie = T(a.tie), slack = T(a.slack), rounding = T(a.rounding);
+  const T power = T(a.s - 1.0), inverse_s = T(1.0 / a.s);
+  const bool exactly = a.code < PLAIN;                   // rows are transformed in double precision
+  const bool few = a.ratio_limits != nullptr;            // most weights may be negligible
+  const Index width = rounded_up(p, LENGTH<T>);          // numbers per line of `part`
+  const Index most = few ? (k / LISTED + 1) * rows : 0;  // listed weights
+  Index listing_from = 0;
+  Coordinates<T, Step> coordinates{a};
   RowNumbers<T> of;
   Listed<T> list;
   T *part, *packed, *factor, *mean_u, *means, *rests, *scales;
   double *v, *smallest, *value, *hardness, *raw, *exact, *apart;
 
-  explicit SoftStep(const Step& a)
-      : Base(a),
-        cancelled(T(a.cancelled)),
-        lowest(T(a.lowest)),
-        low(T(a.low)),
-        high(T(a.high)),
-        tie(T(a.tie)),
-        slack(T(a.slack)),
-        rounding(T(a.rounding)),
-        power(T(a.s - 1.0)),
-        inverse_s(T(1.0 / a.s)),
-        exactly(a.code < PLAIN),
-        few(a.ratio_limits != nullptr),
-        width((p + LENGTH<T> - 1) / LENGTH<T> * LENGTH<T>),
-        most(few ? (k / LISTED + 1) * rows : 0),
-        coordinates(p, a.code, a.mean, a.scale, a.whitening, a.scaled != 0) {}
-
+  using Base::Base;
   void place(Memory& memory) {
     Base::place(memory), coordinates.place(memory);
     memory(rows, of.smallest, of.inverse, of.tie, of.total, of.tied, factor, mean_u);
@@ -143,7 +131,7 @@ template <class T> struct SoftStep : Tile<T, T> {
   }
 
   // Turn Σ r^s into v (mean u)^(1/s)/Σu, which makes r^(s−1) the weights; M_s; and the hardness.
-  void finish(Index b) {
+  void average(Index b) {
     const T n_clusters = T(k);
     for_vectors<T>(b, [&](Index i, int) {
       const Vector<T> u = load(of.total + i), e = (n_clusters - u) / u, zero{}, largest = everywhere(T(1023));
@@ -199,9 +187,9 @@ template <class T> struct SoftStep : Tile<T, T> {
       for (Index i = 0; i < b; i++) of.total[i] += d[j * rows + i];
   }
 
-  // Add the sums of b rows; `listing` is whether to look for weights that are negligible. Return
-  // whether most were.
-  bool add(Index start, Index b, bool listing) {
+  bool add(Index start, Index b) {
+    const Index number = start / rows;
+    const bool listing = few && number >= listing_from;
     const T* input = (const T*)a.rows + start * p;
     copy_weights(a, start, b, v);
     transform(input, b);
@@ -215,33 +203,17 @@ template <class T> struct SoftStep : Tile<T, T> {
     if (invert(b)) rescale(input, b);
     memset(of.total, 0, rows * sizeof(T)), memset(of.tied, 0, rows * sizeof(T));
     const Index listed = listing ? list_weights(d, rows, k, b, (const T*)a.ratio_limits, of, list) : -1;
+    const Index left = a.n - start - b, n_later = (left < rows ? left : rows) * p;
     if (listed >= 0) weigh_listed(list, listed, power, of);
-    else {
-      const Index left = a.n - start - b;
-      weigh_all(d, rows, k, b, of,
-                Weighing<T>{power, lowest, input + b * p, (left < rows ? left : rows) * p});
-    }
-    finish(b);
+    else weigh_all(d, rows, k, b, of, Weighing<T>{power, lowest, input + b * p, n_later});
+    average(b);
     if (listed >= 0) add_listed(list, factor, z, p, k, a.n_j, a.sums, of.total, rows);
     else add_all(b);
     if (a.squares)
       for (Index i = 0; i < b; i++) add_squares(a.squares, of.total[i], z + i * p, p);
-    return listed >= 0;
+    if (listing && listed < 0) listing_from = (number / RETRIED + 1) * RETRIED;
+    return true;
   }
 };
-
-template <class T> int soft_sums(const Step& a) {
-  SoftStep<T> step(a);
-  Memory memory;
-  if (!memory.allocate([&](Memory& m) { step.place(m); })) return OUT_OF_MEMORY;
-  step.begin();
-  Index listing_from = 0, number = 0;
-  for (Index start = 0; start < a.n; start += a.tile, number++) {
-    const bool listing = step.few && number >= listing_from;
-    const bool listed = step.add(start, a.tile < a.n - start ? a.tile : a.n - start, listing);
-    if (listing && !listed) listing_from = (number / RETRIED + 1) * RETRIED;
-  }
-  return DONE;
-}
 
 }  // namespace

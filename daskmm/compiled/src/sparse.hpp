@@ -1,8 +1,7 @@
 // Products of sparse rows with dense arrays of few columns: a stored value meets all columns at
 // once, where scipy knows neither their number nor that they lie side by side.
 #pragma once
-#include "vectors.hpp"
-#include "loops.h"
+#include "entry.hpp"
 
 namespace {
 
@@ -26,20 +25,18 @@ template <class I> struct SparseRows {
     for (int v = 0; v < N; v++) store(a.out + row * a.n_columns + column + v * L, sums[v]);
   }
   // Write X B; the columns of B fill whole cache lines.
-  void products() const {
+  int products() const {
     constexpr int L = LENGTH<double>, MOST = 256 / REGISTER_BYTES > 8 ? 8 : 256 / REGISTER_BYTES;
     for (Index row = 0; row < a.n; row++)
-      for (Index column = 0; column < a.n_columns;) {
-        const Index left = (a.n_columns - column) / L;
-        if (left >= MOST) multiply_columns<MOST>(row, column), column += MOST * L;
-        else if (left >= 4) multiply_columns<4>(row, column), column += 4 * L;
-        else if (left == 3) multiply_columns<3>(row, column), column += 3 * L;
-        else if (left == 2) multiply_columns<2>(row, column), column += 2 * L;
-        else multiply_columns<1>(row, column), column += L;
-      }
+      for (Index column = 0; column < a.n_columns;)
+        with_vectors<MOST>((a.n_columns - column) / L, [&](auto abreast) {
+          multiply_columns<abreast.n>(row, column);
+          column += abreast.n * L;
+        });
+    return DONE;
   }
   // Add Xᵀ A; weights of 0 cost little where a row has one other.
-  void sums() const {
+  int sums() const {
     for (Index row = 0; row < a.n; row++) {
       const double* weights = a.dense + row * a.n_columns;
       Index n_held = 0, only = 0;
@@ -54,13 +51,15 @@ template <class I> struct SparseRows {
           for (Index column = 0; column < a.n_columns; column++) line[column] += value * weights[column];
       }
     }
+    return DONE;
   }
   // Add each row, times its factor, to the line of `out` that its label names.
-  void labelled_sums() const {
+  int labelled_sums() const {
     for (Index row = 0; row < a.n; row++) {
       double* line = a.out + Index(a.labels[row]) * a.n_columns;
       for (Index at = ends[row]; at < ends[row + 1]; at++) line[indices[at]] += a.data[at] * a.factors[row];
     }
+    return DONE;
   }
 };
 

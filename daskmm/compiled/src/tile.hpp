@@ -15,13 +15,13 @@ template <class T, class H> void split_missing(T* __restrict z, H* __restrict he
   }
 }
 
-template <class R, class T> struct Tile {
+template <class R, class T> struct Tile : Entry {
   const Step& a;
-  const Index p, k, rows;  // `rows`: of a whole tile
-  const Index height;      // of panels: features, whole squares
-  const Index n_lines;     // centres, whole groups
-  const bool holes;
-  const T *norms_of_centers, *reaches;
+  const Index p = a.p, k = a.k, rows = a.tile;  // `rows`: of a whole tile
+  const Index height = rounded_up(p, SIDE<T>);  // of panels
+  const Index n_lines = rounded_up(k, CENTERS);
+  const bool holes = a.observed != nullptr;
+  const T *const norms_of_centers = (const T*)a.norms, *const reaches = (const T*)a.reaches;
   T *z, *held;              // rows in the model's coordinates; 1 where a value is not missing
   T *panels, *held_panels;  // the same, transposed
   T* d;                     // (centre, row): products, then distances
@@ -29,16 +29,7 @@ template <class R, class T> struct Tile {
   T *factors, *constants;   // padded to whole groups
   T* w;
 
-  explicit Tile(const Step& a)
-      : a(a),
-        p(a.p),
-        k(a.k),
-        rows(a.tile),
-        height((p + SIDE<T> - 1) / SIDE<T> * SIDE<T>),
-        n_lines((k + CENTERS - 1) / CENTERS * CENTERS),
-        holes(a.observed != nullptr),
-        norms_of_centers((const T*)a.norms),
-        reaches((const T*)a.reaches) {}
+  explicit Tile(const Step& a) : a(a) {}
   void place(Memory& memory) {
     // Squares read beyond the last row, vectors beyond the last feature.
     const Index size = (rows + 16) * p + 64;
@@ -80,10 +71,5 @@ template <class R, class T> struct Tile {
       }
   }
 };
-
-// Write the sample weights of some rows.
-INLINE void copy_weights(const Step& a, Index start, Index b, double* v) {
-  for (Index i = 0; i < b; i++) v[i] = a.weights ? a.weights[start + i] : 1.0;
-}
 
 }  // namespace

@@ -3,7 +3,6 @@
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 
 #if defined(DASKMM_EMULATED_AVX512)  // by a header of the tests
@@ -61,45 +60,52 @@ template <class T> INLINE Vector<T> lane_numbers() {
   for (int lane = 0; lane < LENGTH<T>; lane++) x[lane] = T(lane);
   return x;
 }
-// Call `f` with the two halves of a vector.
-template <class T, int N, class F> INLINE auto halved(VectorOf<T, N> x, F f) {
-  if constexpr (N == 16)
-    return f(__builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7),
-             __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15));
+// Combine the halves of a vector until a number remains: in this order, all compilers give the same bits.
+template <class T, int N = LENGTH<T>, class F> INLINE T folded(VectorOf<T, N> x, F f) {
+  if constexpr (N == 2) return f(x[0], x[1]);
+  else if constexpr (N == 4)
+    return folded<T, 2>(f(__builtin_shufflevector(x, x, 0, 1), __builtin_shufflevector(x, x, 2, 3)), f);
   else if constexpr (N == 8)
-    return f(__builtin_shufflevector(x, x, 0, 1, 2, 3), __builtin_shufflevector(x, x, 4, 5, 6, 7));
-  else return f(__builtin_shufflevector(x, x, 0, 1), __builtin_shufflevector(x, x, 2, 3));
+    return folded<T, 4>(
+        f(__builtin_shufflevector(x, x, 0, 1, 2, 3), __builtin_shufflevector(x, x, 4, 5, 6, 7)), f);
+  else
+    return folded<T, 8>(f(__builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7),
+                          __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15)),
+                        f);
 }
-// Sums and maxima of halves: the order is fixed, so that all compilers give the same bits.
-template <class T, int N = LENGTH<T>> INLINE T sum_of(VectorOf<T, N> x) {
-  if constexpr (N == 2) return x[0] + x[1];
-  else return sum_of<T, N / 2>(halved<T, N>(x, [](auto a, auto b) { return a + b; }));
+template <class T> INLINE T sum_of(Vector<T> x) {
+  return folded<T>(x, [](auto a, auto b) { return a + b; });
 }
-template <class T, int N = LENGTH<T>> INLINE T largest_of(VectorOf<T, N> x) {
-  if constexpr (N == 2) return x[0] > x[1] ? x[0] : x[1];
-  else return largest_of<T, N / 2>(halved<T, N>(x, [](auto a, auto b) { return a > b ? a : b; }));
+template <class T> INLINE T largest_of(Vector<T> x) {
+  return folded<T>(x, [](auto a, auto b) { return a > b ? a : b; });
 }
-// Σ f(x) over vectors of n numbers, in a fixed order, with four sums that do not wait for another.
-template <class F> INLINE double sum_over(const double* numbers, Index n, F f) {
+// Σ f(i, at) over n numbers in a fixed order, with N vectors of sums that do not wait for another;
+// at(x + i) is a vector, or a number where fewer than N vectors (without SINGLES) or one are left.
+template <int N, bool SINGLES = true, class F> INLINE double sum_over(Index n, F f) {
   constexpr int L = LENGTH<double>;
-  Vector<double> sums[4] = {};
+  Vector<double> sums[N] = {};
+  const auto wide = [](const double* from) { return load(from); };
   Index i = 0;
-  for (; i + 4 * L <= n; i += 4 * L)
-    for (int v = 0; v < 4; v++) sums[v] += f(load(numbers + i + v * L));
-  for (; i + L <= n; i += L) sums[0] += f(load(numbers + i));
-  double total = sum_of<double>((sums[0] + sums[1]) + (sums[2] + sums[3]));
-  for (; i < n; i++) total += f(everywhere(numbers[i]))[0];
+  for (; i + N * L <= n; i += N * L)
+    for (int v = 0; v < N; v++) sums[v] += f(i + v * L, wide);
+  for (; SINGLES && i + L <= n; i += L) sums[0] += f(i, wide);
+  Vector<double> all = sums[0] + sums[1];
+  if constexpr (N == 4) all += sums[2] + sums[3];
+  double total = sum_of<double>(all);
+  for (; i < n; i++) total += f(i, [](const double* from) { return *from; });
   return total;
+}
+// aᵀb
+INLINE double dot(const double* a, const double* b, Index n) {
+  return sum_over<2, false>(n, [&](Index i, auto at) { return at(a + i) * at(b + i); });
+}
+INLINE double sum_of_all(const double* x, Index n) {
+  return sum_over<4>(n, [&](Index i, auto at) { return at(x + i); });
 }
 template <class T> INLINE Index count(Flags<T> flags) {
   Index total = 0;
   for (int lane = 0; lane < LENGTH<T>; lane++) total -= flags[lane];
   return total;
-}
-template <class T> INLINE Flags<T> first_lanes(int n) {
-  Flags<T> flags;
-  for (int lane = 0; lane < LENGTH<T>; lane++) flags[lane] = lane < n ? -1 : 0;
-  return flags;
 }
 
 // Call `body(i, n_lanes)` for i = 0, LENGTH, ... below n. All lanes count but in the last call;
@@ -111,62 +117,23 @@ template <class T, class Body> INLINE void for_vectors(Index n, Body body) {
 }
 // Clear the flags of lanes that do not count.
 template <class T> INLINE Flags<T> counted(Flags<T> flags, int n_lanes) {
-  return n_lanes < LENGTH<T> ? flags & first_lanes<T>(n_lanes) : flags;
+  return n_lanes < LENGTH<T> ? flags & (lane_numbers<T>() < T(n_lanes)) : flags;
 }
 
-// Arrays of one call, filled with zeros and aligned to cache lines. `place` is called twice with
-// the same arrays: to add up their sizes, and to set them.
-class Memory {
- public:
-  template <class Place> bool allocate(Place place) {
-    place(*this);
-#if !DASKMM_SEPARATE_ARRAYS
-    start_ = (char*)calloc(1, used_ + LINE);
-    next_ = (char*)(((uintptr_t)start_ + LINE - 1) & ~uintptr_t(LINE - 1));
-    if (!start_) return false;
-#endif
-    placing_ = true;
-    place(*this);
-    return !failed_;
-  }
-  // Arrays of n numbers each.
-  template <class... T> void operator()(Index n, T*&... arrays) { (place_one(n, arrays), ...); }
-  ~Memory() {
-#if DASKMM_SEPARATE_ARRAYS
-    for (int i = 0; i < n_separate_; i++) free(separate_[i]);
-#else
-    free(start_);
-#endif
-  }
-
- private:
-  static constexpr size_t LINE = 64;
-
-  template <class T> void place_one(Index n, T*& array) {
-    const size_t size = (size_t(n) * sizeof(T) + 2 * LINE - 1) / LINE * LINE;
-    if (!placing_) {
-      used_ += size;
-      return;
-    }
-#if DASKMM_SEPARATE_ARRAYS  // sanitizers see what reaches beyond an array
-    start_ = (char*)calloc(1, n ? size_t(n) * sizeof(T) : 1);
-    failed_ |= !start_;
-    if (start_ && n_separate_ < MOST) separate_[n_separate_++] = start_;
-    array = (T*)start_;
-#else
-    array = (T*)next_;
-    next_ += size;
-#endif
-  }
-
-  char *start_ = nullptr, *next_ = nullptr;
-  size_t used_ = 0;
-  bool placing_ = false, failed_ = false;
-#if DASKMM_SEPARATE_ARRAYS
-  static constexpr int MOST = 64;
-  char* separate_[MOST];
-  int n_separate_ = 0;
-#endif
+// A number of vectors that the compiler knows.
+template <int N> struct Abreast {
+  static constexpr int n = N;
 };
+// Call `use` with n vectors, or with MOST if n is larger.
+template <int MOST, class Use> INLINE void with_vectors(Index n, Use use) {
+  if constexpr (MOST == 1) use(Abreast<1>());
+  else if (n >= MOST) use(Abreast<MOST>());
+  else with_vectors<MOST - 1>(n, use);
+}
+
+constexpr Index rounded_up(Index n, Index unit) { return (n + unit - 1) / unit * unit; }
+// Rows are contiguous numbers in some loops, and what belongs to a feature is repeated to so many
+// numbers, so that loops over few features fill vectors.
+constexpr Index repeated_length(Index p) { return (1 + 255 / p) * p; }
 
 }  // namespace
