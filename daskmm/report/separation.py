@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from daskmm.cluster._fitted_centers import FittedCenters
 from daskmm.data.blocks import Position
-from daskmm.kmeans.assignment import squared_distances_of
+from daskmm.kmeans.assignment import unsquared_distances_of
+from daskmm.metrics.quality import relative_margins
 from daskmm.report.means import Sampled
 
 FloatArray = NDArray[np.float64]
@@ -70,13 +71,7 @@ def separation_of(model: Any, sampled: Sampled | None) -> Separation | None:
 def _silhouettes(model: Any, sampled: Sampled) -> FloatArray:
     fitted = FittedCenters.of(model)
     rows, labels = sampled
-    distances = squared_distances_of(rows, Position(0, 0), fitted.coordinates, fitted.state)
-    # Divergences grow with the square of a distance.
-    if fitted.state.distortion.degree != 1:
-        distances = np.sqrt(distances)
+    distances = unsquared_distances_of(rows, Position(0, 0), fitted.coordinates, fitted.state)
     own = np.take_along_axis(distances, labels[:, None], axis=1)[:, 0]
     np.put_along_axis(distances, labels[:, None], np.inf, axis=1)
-    other = distances.min(axis=1)
-    widest = np.maximum(own, other)
-    known = np.isfinite(widest) & (widest > 0)
-    return np.divide(other - own, widest, out=np.zeros(len(rows)), where=known)
+    return relative_margins(own, distances.min(axis=1))
