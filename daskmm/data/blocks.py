@@ -296,7 +296,8 @@ def check_columns(dtypes: Any, name: str = "X") -> None:
     if text:
         raise ValueError(
             f"{name} has columns that are not numeric: {', '.join(text)}. Drop or encode them, or "
-            'cluster parquet files or DataFrames with distortion="mixed" (--distortion mixed).'
+            "cluster parquet files or DataFrames by KMeans, PowerKMeans or EntropyPowerKMeans with "
+            'distortion="mixed" (--distortion mixed).'
         )
 
 
