@@ -25,6 +25,7 @@ from daskmm.cluster._fitted_centers import FittedCenters
 from daskmm.cluster._models import load
 from daskmm.cluster._monitor import Monitor
 from daskmm.cluster._naming import cluster_names, cluster_table, missing_overall
+from daskmm.cluster._summary import scale_in_words
 from daskmm.data.blocks import as_dask_array, is_lazy
 from daskmm.data.files import has_columns, open_data
 from daskmm.data.input import by_name
@@ -347,6 +348,8 @@ def summarize(
         "peak_memory_bytes": peak_memory_bytes(),
         "warnings": notes,
     }
+    if (scale := scale_in_words(model)) is not None:
+        summary["scale"] = scale
     if hasattr(model, "cluster_centers_"):
         summary["cluster_names"] = cluster_names(model)
         if missing := missing_overall(model):

@@ -20,6 +20,8 @@ FloatArray = NDArray[np.float64]
 # A row is clearly in its cluster if its centre is at most half as far as the next one, or if its
 # probability is at least this large.
 _SILHOUETTE, _PROBABILITY = 0.5, 0.9
+# Least share of such rows for which clusters are compared by it.
+_LEAST_CLEAR = 0.005
 # Least number of a cluster's rows in the sample for a share of them.
 _LEAST_ROWS = 10
 
@@ -45,6 +47,11 @@ class Separation:
     clear: float
     clear_by_cluster: FloatArray
     by_probability: bool
+
+    @property
+    def tells(self) -> bool:
+        """Whether some rows are clearly in their cluster; in many dimensions there may be none."""
+        return self.clear >= _LEAST_CLEAR
 
 
 def separation_of(model: Any, sampled: Sampled | None) -> Separation | None:

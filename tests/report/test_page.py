@@ -554,3 +554,17 @@ def test_runs_are_written_of_whatever_was_fitted(tmp_path):
         write_run(tmp_path / name, model, lazy, report=False)
         labels = np.asarray(zarr.open_array(tmp_path / name / "labels.zarr"))
         np.testing.assert_array_equal(labels, model.predict(lazy))
+
+
+def test_long_tails_show_medians_and_many_columns_no_share_of_clear_rows():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"pay": rng.lognormal(0, 1.5, 400), "age": rng.normal(size=400)})
+    model = KMeans(2, standardize=True, random_state=0).fit(X)
+    page = "".join(page_of(model, X, Sampled(X.to_numpy(), model.labels_)).itertext())
+    assert "(median " in page
+    assert "clearly in it" in page
+    wide = pd.DataFrame(rng.normal(size=(400, 60)), columns=[f"x{j}" for j in range(60)])
+    model = KMeans(2, standardize=True, random_state=0).fit(wide)
+    page = "".join(page_of(model, wide, Sampled(wide.to_numpy(), model.labels_)).itertext())
+    assert "hardly any are twice as near" in page
+    assert "clearly in it" not in page
