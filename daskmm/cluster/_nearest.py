@@ -93,7 +93,7 @@ class NearestCenter(  # type: ignore[call-arg]
         Rows that have no label are left out.
         """
         fitted = FittedCenters.of(self)
-        table = read_table(self, by_name(self, fitted.table(rows)), reset=False)
+        table: Any = read_table(self, by_name(self, fitted.table(rows)), reset=False)
         labels = labels_of(table, Position(0, 0), fitted.coordinates, fitted.state)
         kept = labels >= 0
         return labels[kept], distances_between(table[kept], fitted.coordinates, fitted.state)

@@ -254,22 +254,25 @@ class ClusterTree(ClusterMixin, BaseEstimator):
         root = clone(first).set_params(n_clusters=levels[0])
         top = root.plan(X, feature_dim, measure=measure)
         # A level takes a pass with all of its clusters, as a hard step of so many leaves does.
-        parts = [
+        levels_of = [
             self._leaves(root, np.zeros((n_clusters, 1)), 0).plan(X, feature_dim, measure=measure)
-            for n_clusters in np.cumprod(levels)[1:]
+            for n_clusters in np.cumprod(levels)
         ]
-        leaves, n_levels = parts[-1] if parts else top, len(parts)
+        leaves, others = levels_of[-1], levels_of[1:]
         seconds = None
-        if top.stages is not None and all(part.stages for part in parts):
-            passes = [part.stages["passes"] / self.refine for part in parts]
-            seconds = {"first level": top.seconds, "other levels": sum(passes)}
-            seconds["leaves"] = leaves.seconds if parts else 0.0
-        peaks = [part.peak_bytes_per_worker or 0 for part in (top, *parts)]
+        if top.seconds is not None and leaves.seconds is not None:
+            passes = sum((level.stages or {}).get("passes", 0.0) for level in others)
+            seconds = {
+                "first level": top.seconds,
+                "other levels": passes / self.refine,
+                "leaves": leaves.seconds,
+            }
+        peaks = [each.peak_bytes_per_worker or 0 for each in (top, *levels_of)]
         return replace(
             leaves,
             n_starts=top.n_starts,
-            passes=top.passes + n_levels + leaves.passes,
-            max_passes=top.max_passes + n_levels + leaves.max_passes,
+            passes=top.passes + len(others) + leaves.passes,
+            max_passes=top.max_passes + len(others) + leaves.max_passes,
             peak_bytes_per_worker=max(peaks) or None,
             stages=seconds,
         )
