@@ -294,6 +294,7 @@ def _is_read(out: str, source: str) -> bool:
 def _predict_into(out: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """Write the labels, and return how many there are of each cluster."""
     run = open_run(arguments.folder)
+    _check_unknown(run, arguments)
     if arguments.outliers is not None and not hasattr(run.model, "calibrate"):
         raise UserError(
             f"--outliers needs a k-means model; {arguments.folder} holds a "
@@ -384,6 +385,11 @@ def _update(arguments: argparse.Namespace) -> None:
     _report(arguments, {"run": str(path), **found}, lambda: describe_update(path, found))
 
 
+def _check_unknown(run: Run, arguments: argparse.Namespace) -> None:
+    if arguments.unknown is not None and not hasattr(run.model, "columns_"):
+        raise UserError(f"--unknown is about mixed columns, and {run.path} was fitted to numbers.")
+
+
 def _updated(path: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     """Update a run, and return the entry of its history."""
     run, source = open_run(path), _source(arguments.input)
@@ -391,8 +397,7 @@ def _updated(path: Path, arguments: argparse.Namespace) -> dict[str, Any]:
         raise UserError(f"{path} holds a {type(run.model).__name__}, which takes no new rows.")
     if arguments.key is None and source == run.summary["input"]:
         raise UserError(f"{source} is what {path} was fitted to; its rows are counted already.")
-    if arguments.unknown is not None and not hasattr(run.model, "columns_"):
-        raise UserError(f"--unknown is about mixed columns, and {path} was fitted to numbers.")
+    _check_unknown(run, arguments)
     before = copy.copy(run.model)
     if arguments.forget is not None:
         run.model.set_params(forget=arguments.forget)

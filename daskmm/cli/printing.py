@@ -99,6 +99,8 @@ def _found(summary: dict[str, Any]) -> str:
         *_named_clusters(summary),
         *_missing(summary),
     ]
+    if "scale" in summary:
+        lines.append(f"features: {summary['scale']}")
     if "features_found" in summary:
         found = [printable(name) for name in summary["features_found"]]
         count = f"{len(found)} of {summary['n_features']:,}: {listed(found, _MOST_ITEMS)}"

@@ -25,9 +25,11 @@ from daskmm.cluster._fitted_centers import FittedCenters
 from daskmm.cluster._models import load
 from daskmm.cluster._monitor import Monitor
 from daskmm.cluster._naming import cluster_names, cluster_table, missing_overall
-from daskmm.data.blocks import as_dask_array
+from daskmm.cluster._summary import scale_in_words
+from daskmm.data.blocks import as_dask_array, is_lazy
 from daskmm.data.files import has_columns, open_data
-from daskmm.data.lazy import delayed_blocks
+from daskmm.data.input import by_name
+from daskmm.data.lazy import delayed_blocks, sized
 from daskmm.data.names import (
     cell,
     feature_names,
@@ -39,6 +41,7 @@ from daskmm.data.sparse import is_sparse, sparse_rows
 from daskmm.engine.labels import BLOCKS_TOGETHER, LabelWriter, label_writer
 from daskmm.engine.passes import one_blas_thread
 from daskmm.engine.resources import peak_memory_bytes
+from daskmm.metrics.agreement import as_labels
 from daskmm.mm.checkpoint import is_checkpoint, remove_checkpoint
 from daskmm.numerics.rows import Coordinates
 from daskmm.numerics.sparse_rows import dense
@@ -103,9 +106,10 @@ def write_run(
         For an URL that fsspec knows, all files are written to a temporary folder first. The
         summary is written last, and then the checkpoint is removed.
     model : fitted estimator
-        The model to write.
-    X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-        The data that the model was fitted to.
+        The model to write. The clusters of a `ClusterTree` are its leaves; `ClusterTree.save`
+        writes the tree itself.
+    X : as in `fit`
+        The data that the model was fitted to. After `partial_fit`, their labels are predicted.
     source : str
         Where `X` came from, for summary and report.
     notes : iterable of str
@@ -128,6 +132,7 @@ def write_run(
         file of the run.
     """
     check_unfinished(path)
+    model = getattr(model, "leaves_", model)
     if is_remote(path):
         whole = uploaded(str(path), SUMMARY, lambda name: False)  # beside the checkpoint
     else:
@@ -226,11 +231,10 @@ def _label(model: Any, X: Any, writer: LabelWriter) -> Sampled | None:
 
     Mixed columns are coded.
     """
-    in_blocks = _labels_in_blocks(model)
-    if hasattr(model, "columns_"):
-        X = FittedCenters.of(model).table(X)
+    in_blocks = _labels_in_blocks(model, X)
+    X = FittedCenters.of(model).table(X) if hasattr(model, "columns_") else by_name(model, X)
     if isinstance(in_blocks, np.ndarray):
-        return _label_in_memory(model, X, writer)
+        return _label_in_memory(model, X, in_blocks, writer)
     table = as_dask_array(X)
     counts = np.asarray(in_blocks.chunks[0], dtype=np.int64)
     starts = np.cumsum(counts) - counts
@@ -262,14 +266,21 @@ def _with_clusters(sampled: Sampled | None) -> Sampled | None:
     return sampled if kept.all() else Sampled(sampled.rows[kept], sampled.labels[kept])
 
 
-def _labels_in_blocks(model: Any) -> Any:
-    """Return the training labels in the blocks that were read, also if `labels_` is a series."""
-    return getattr(model, "_block_labels", model.labels_)
+def _labels_in_blocks(model: Any, X: Any) -> Any:
+    """Return the training labels in the blocks that were read, also if `labels_` is a series.
+
+    They are predicted if the model has none, as after `partial_fit`.
+    """
+    if "_block_labels" in vars(model):
+        return model._block_labels
+    if "labels_" in vars(model):
+        return model.labels_
+    labels = as_labels(model.predict(X), "labels")
+    return sized(labels) if is_lazy(labels) else labels
 
 
-def _label_in_memory(model: Any, X: Any, writer: LabelWriter) -> Sampled:
+def _label_in_memory(model: Any, X: Any, labels: NDArray, writer: LabelWriter) -> Sampled:
     """Do the same as `_label` for rows in memory, or kept by the model (exact kernel k-means)."""
-    labels = _labels_in_blocks(model)
     writer.append(labels)
     n_rows = len(labels)
     chosen = _chosen(n_rows, model.n_features_in_)
@@ -337,6 +348,8 @@ def summarize(
         "peak_memory_bytes": peak_memory_bytes(),
         "warnings": notes,
     }
+    if (scale := scale_in_words(model)) is not None:
+        summary["scale"] = scale
     if hasattr(model, "cluster_centers_"):
         summary["cluster_names"] = cluster_names(model)
         if missing := missing_overall(model):

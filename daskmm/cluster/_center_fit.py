@@ -58,7 +58,7 @@ from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import CentersProblem, Update
 from daskmm.mm.context import FitContext
 from daskmm.mm.driver import Schedule
-from daskmm.mm.stages import Stage, run_stages
+from daskmm.mm.stages import Cost, Stage, nothing, run_stages
 from daskmm.numerics.columns import Expansion, MixedCoordinates
 from daskmm.numerics.distortions import DISTORTIONS
 from daskmm.numerics.rows import WhitenedCoordinates
@@ -235,7 +235,7 @@ class CenterRecipe:
             Stage("seeds", with_seeds),
             Stage("first pass", self._surveyed, CenterCosts.survey),
             Stage("scale", self._choose_scale),
-            Stage("number of clusters", self._choose_n_clusters),
+            Stage("number of clusters", self._choose_n_clusters, self._cost_of_number),
             Stage("same data", with_same_data),
             Stage("metric", self._in_metric),
             Stage("feature weights", self._choose_update, CenterCosts.lam),
@@ -334,6 +334,11 @@ class CenterRecipe:
         path = follow_n_clusters(survey.core, seed, weights, self.model.max_clusters, mixed=mixed)
         warn_of_number(path, self.model.max_clusters)
         return choices.of_clusters(path.n_clusters).with_fitted(n_clusters_path_=path)
+
+    @property
+    def _cost_of_number(self) -> Callable[[Any], Cost]:
+        """Return the cost of choosing the number of clusters; reports name the stage then."""
+        return CenterCosts.number if isinstance(self.model.n_clusters, str) else nothing
 
     def _in_metric(self, choices: Choices) -> Choices:
         """Convert the survey to the coordinates where distances are measured."""

@@ -32,7 +32,7 @@ from daskmm.cluster._stability import stability
 from daskmm.cluster._warnings import warn_of_empty_rows
 from daskmm.data.mixed import Column
 from daskmm.data.rasters import pixels_of
-from daskmm.data.sparse import is_sparse
+from daskmm.data.sparse import is_sparse, taken_rows
 from daskmm.engine.first_pass import Survey
 from daskmm.engine.passes import Persist, one_blas_thread
 from daskmm.kmeans.assignment import cost, labels_of
@@ -49,7 +49,7 @@ from daskmm.kmeans.empty_clusters import RandomRows, left_in_place
 from daskmm.kmeans.incremental import Updates
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import PowerUpdate, Relocation, Update, to_farthest_rows
-from daskmm.metrics.quality import sampled_rows
+from daskmm.metrics.quality import sampled_table
 from daskmm.mm.driver import Schedule
 from daskmm.numerics.columns import MixedCoordinates
 from daskmm.numerics.distortions import DISTORTIONS
@@ -496,9 +496,10 @@ class CenterClusterer(NearestCenter):
         ----------
         Hennig, "Cluster-wise assessment of cluster stability", CSDA 52, 2007.
         """
-        if is_sparse(X) or "columns_" in vars(self):
-            raise TypeError("bootstrap takes dense rows of numbers.")
-        rows, labels = sampled_rows(X, self.predict(X), sample_size)
+        rows = sampled_table(X, sample_size)
+        labels = np.asarray(self.predict(rows))
+        kept = np.flatnonzero(labels >= 0)
+        rows, labels = taken_rows(rows, kept), labels[kept]
         self.stability_ = stability(self, rows, labels, n_bootstraps, random_state)
         return self
 

@@ -21,6 +21,8 @@ KIND = "model"
 # Parameters that can name a place to write to, and their values that do not name one. The first of
 # these values is the default.
 _PLACES: dict[str, tuple[str | None, ...]] = {"checkpoint": (None,), "gram": ("auto", "recompute")}
+# Key of the state of an estimator that is a part of another one.
+_INNER = "estimator"
 # Classes that `load` may instantiate, by name.
 _ESTIMATORS: dict[str, type[BaseEstimator]] = {}
 
@@ -57,27 +59,35 @@ def save(estimator: BaseEstimator, path: str | Path, overwrite: bool) -> None:
 
 
 def _write(estimator: BaseEstimator, path: Path) -> None:
+    try:
+        write_state(path, _state_of(estimator), KIND)
+    except TypeError as error:
+        raise ValueError(f"The model cannot be saved. {error}") from error
+
+
+def _state_of(estimator: BaseEstimator) -> dict[str, Any]:
+    """Return the parameters and fitted attributes of an estimator, and of those in it."""
     parameters = _without_places(estimator.get_params(deep=False))
     parameters.pop("callbacks", None)
     if not isinstance(parameters.get("random_state"), int | np.integer | None):
         parameters["random_state"] = None
     if hasattr(parameters.get("init"), "cluster_centers_"):  # a model to start from
         parameters["init"] = parameters["init"].cluster_centers_
-    state = {
+    fitted = estimator.__getstate__()
+    return {
         "class": type(estimator).__name__,
         "output": dict(getattr(estimator, "_sklearn_output_config", {})),
-        "parameters": {
-            name: str(value) if isinstance(value, Path) else value
-            for name, value in parameters.items()
-        },
+        "parameters": {name: _storable(value) for name, value in parameters.items()},
         "fitted": {
-            name: value for name, value in estimator.__getstate__().items() if is_fitted_name(name)
+            name: _storable(value) for name, value in fitted.items() if is_fitted_name(name)
         },
     }
-    try:
-        write_state(path, state, KIND)
-    except TypeError as error:
-        raise ValueError(f"The model cannot be saved. {error}") from error
+
+
+def _storable(value: Any) -> Any:
+    if isinstance(value, BaseEstimator):
+        return {_INNER: _state_of(value)}
+    return str(value) if isinstance(value, Path) else value
 
 
 def _is_model_at(url: str) -> bool:
@@ -133,15 +143,27 @@ def _loaded(path: Path, name: str) -> Any:
     except DamagedStateError as error:
         raise ValueError(f"{name} is damaged.") from error
     try:
-        check_fitted(state["fitted"])
-        if state["class"] not in _ESTIMATORS:
-            raise ValueError(f"it holds a model of unknown class {state['class']!r}")
-        estimator = _ESTIMATORS[state["class"]](**_without_places(state["parameters"]))
-        vars(estimator).update(state["fitted"])
-        if state["output"]:
-            estimator.set_output(**state["output"])
+        return _made_of(state)
     except Exception as error:
         raise ValueError(f"{name} is damaged: {error}") from error
+
+
+def _made_of(state: dict[str, Any]) -> Any:
+    """Return the estimator of a state, with those in it."""
+    parameters, fitted = (
+        {
+            name: _made_of(value[_INNER]) if isinstance(value, dict) and _INNER in value else value
+            for name, value in state[part].items()
+        }
+        for part in ("parameters", "fitted")
+    )
+    check_fitted(fitted)
+    if state["class"] not in _ESTIMATORS:
+        raise ValueError(f"it holds a model of unknown class {state['class']!r}")
+    estimator = _ESTIMATORS[state["class"]](**_without_places(parameters))
+    vars(estimator).update(fitted)
+    if state["output"]:
+        estimator.set_output(**state["output"])
     return estimator
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,12 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from daskmm.cluster._estimator import MMClusterer
 from daskmm.cluster._fitted_centers import FittedCenters
-from daskmm.cluster._output import distances_of_table, labels_of_table
-from daskmm.kmeans.assignment import labels_of
+from daskmm.cluster._output import distances_of_table, labels_of_table, values_of_table
+from daskmm.data.blocks import Position
+from daskmm.data.input import by_name, read_table
+from daskmm.engine.frames import NAME
+from daskmm.kmeans.assignment import labels_of, unsquared_distances_of
+from daskmm.kmeans.between_rows import distances_between
 
 
 # `transform` is not wrapped, since scikit-learn would compute lazy distances to make a frame of
@@ -72,6 +77,26 @@ class NearestCenter(  # type: ignore[call-arg]
         fitted = FittedCenters.of(self).lenient
         X = fitted.table(X, feature_dim)
         return distances_of_table(self, X, fitted.coordinates, fitted.state)
+
+    def _distances_to_centers(self, X: Any) -> Any:
+        """Return the distances of rows to the centres, for silhouettes."""
+        fitted = FittedCenters.of(self)
+        shared, k = (fitted.coordinates, fitted.state), len(fitted.state.centers)
+        X = fitted.table(X)
+        return values_of_table(self, X, unsquared_distances_of, *shared, name=NAME, columns=k)
+
+    def _distances_between(
+        self, rows: Any
+    ) -> tuple[NDArray[np.int32], Callable[[slice], NDArray[np.float64]]]:
+        """Return labels of rows in memory, and a function for the distances between the rows.
+
+        Rows that have no label are left out.
+        """
+        fitted = FittedCenters.of(self)
+        table: Any = read_table(self, by_name(self, fitted.table(rows)), reset=False)
+        labels = labels_of(table, Position(0, 0), fitted.coordinates, fitted.state)
+        kept = labels >= 0
+        return labels[kept], distances_between(table[kept], fitted.coordinates, fitted.state)
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
         """Fit, and compute the distances of the rows to the centres, as `transform` does.

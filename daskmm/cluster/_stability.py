@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
 
+from daskmm.data.sparse import taken_rows
 from daskmm.metrics.agreement import contingency_matrix
 from daskmm.metrics.matching import jaccard_matrix
 
@@ -16,7 +17,7 @@ FloatArray = NDArray[np.float64]
 
 
 def stability(
-    model: BaseEstimator, rows: NDArray, labels: NDArray, n_bootstraps: int, random_state: Any
+    model: BaseEstimator, rows: Any, labels: NDArray, n_bootstraps: int, random_state: Any
 ) -> FloatArray:
     """Return how well fits to bootstrap samples find each cluster of a fitted model again.
 
@@ -25,7 +26,7 @@ def stability(
     model : estimator with centres
         Fitted model. Estimators with its parameters, and with the values that it chose for "auto",
         are fitted to the resamples.
-    rows : ndarray of shape (n_samples, n_features)
+    rows : ndarray, sparse array or pandas DataFrame of shape (n_samples, n_features)
         Rows from which the resamples are drawn.
     labels : ndarray of shape (n_samples,)
         Cluster of each row in the fitted model.
@@ -43,8 +44,8 @@ def stability(
     rng, k = check_random_state(random_state), vars(model)["n_clusters_"]
     found = np.full((n_bootstraps, k), np.nan)
     for similarities in found:
-        drawn = rng.randint(len(rows), size=len(rows))
-        again = _as_chosen(model, int(rng.randint(2**31 - 1))).fit(rows[drawn])
+        drawn = rng.randint(len(labels), size=len(labels))
+        again = _as_chosen(model, int(rng.randint(2**31 - 1))).fit(taken_rows(rows, drawn))
         occurring = np.unique(labels[drawn])
         table = contingency_matrix(labels[drawn], again.labels_)
         similarities[occurring] = jaccard_matrix(table).max(axis=1)

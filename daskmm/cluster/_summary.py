@@ -20,6 +20,8 @@ from daskmm.storage.readable import readable_seconds
 
 # Number of features listed.
 _HEAVIEST = 5
+# Distortions that leave the choice of the scale to the user.
+_SCALED = ("sqeuclidean", "euclidean", "manhattan")
 _STYLE = "text-align: left; padding: .1em .8em .1em 0; border: 0; background: transparent;"
 
 
@@ -50,8 +52,8 @@ def _facts(model: Any) -> dict[str, str]:
         facts["cost (inertia_)"] = f"{model.inertia_:.6g}"
     if hasattr(model, "lower_bound_"):
         facts["log-likelihood per row"] = f"{model.lower_bound_:.6g}"
-    if hasattr(model, "standardize_path_"):
-        facts["features"] = str(model.standardize_path_)
+    if (scale := scale_in_words(model)) is not None:
+        facts["features"] = scale
     if hasattr(model, "bandwidth_"):
         facts["bandwidth"] = f"{model.bandwidth_:.4g}"
     weights = getattr(model, "feature_weights_", None)
@@ -66,6 +68,18 @@ def _facts(model: Any) -> dict[str, str]:
         f"{readable_seconds(model.history_[-1].seconds)}"
     )
     return facts
+
+
+def scale_in_words(model: Any) -> str | None:
+    """Say whether features were standardised, and why; None where there was no choice."""
+    if hasattr(model, "standardize_path_"):
+        return str(model.standardize_path_)
+    asked = getattr(model, "standardize", None)
+    if getattr(model, "distortion", "sqeuclidean") not in _SCALED or asked is None:
+        return None
+    if asked == "auto":
+        return "as they are: 'auto' compares scales of dense rows without missing values only"
+    return "standardised, as asked" if asked else "as they are, as asked"
 
 
 def _sizes(model: Any) -> list[int] | None:

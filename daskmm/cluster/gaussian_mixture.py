@@ -392,7 +392,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
         passes.count_rows()
         layout, settings = passes.blocks.layout, self._settings(earlier)
         _check_given(settings, layout.n_features, self._choice is not None)
-        plan = self._plan_of(layout, settings, timed=context.followed)
+        plan = self._plan_of(layout, settings, context.followed and self._choice is None)
         context.expect(plan.stages, 0.0)
         fit = MixtureFit(passes, context, check_random_state(self.random_state), settings)
         with one_blas_thread(), passes.persisted(self.persist):
@@ -414,7 +414,11 @@ class GaussianMixture(DensityMixin, MMClusterer):
         path = follow_n_clusters(sample, seed, None, self.max_components)
         warn_of_number(path, self.max_components, "components")
         self.n_components_path_ = path
-        return replace(fit, settings=replace(fit.settings, n_components=path.n_clusters))
+        settings = replace(fit.settings, n_components=path.n_clusters)
+        if fit.context.followed:
+            plan = self._plan_of(fit.passes.blocks.layout, settings, timed=True)
+            fit.context.expect(plan.stages, 0.0)
+        return replace(fit, settings=settings)
 
     def _labelling(self, X: Any) -> Stage[MixtureFit]:
         """Return the last stage of a fit."""
@@ -483,6 +487,13 @@ class GaussianMixture(DensityMixin, MMClusterer):
         if was_stopped(fit.context):
             return
         state = fit.result.run.state
+        if fit.criteria and np.isinf(list(fit.criteria.values())).all():
+            warn_user(
+                "covariance_type='auto' had nothing to compare: with each type, some component has "
+                f"too few rows for a covariance. {state.covariance_type!r} was taken, the simplest "
+                "type. Ask for fewer components, or give the type.",
+                UserWarning,
+            )
         narrow = np.flatnonzero(state.least_variances <= _NARROW**2 * self.reg_covar)
         if len(narrow):
             warn_user(
@@ -527,7 +538,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
         least = 1 if isinstance(self.n_components, str) else self.n_components
         layout = self._planned_layout(X, least, measure)
         earlier = self._fitted_or_none() if self.warm_start else None
-        return self._plan_of(layout, self._settings(earlier), timed=True)
+        return self._plan_of(layout, self._settings(earlier), timed=self._choice is None)
 
     def _plan_of(self, layout: Layout, settings: Settings, timed: bool) -> Plan:
         stages = [*mixture_stages(settings, self._choice), self._labelling(None)]

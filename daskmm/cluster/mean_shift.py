@@ -392,9 +392,13 @@ class WeightedBlurringMeanShift(NearestCenter):
         return fit
 
     def _n_micro_clusters(self, layout: Layout) -> int | None:
-        """Return the number of micro-clusters of a table; None if every row is blurred."""
-        wanted, n_rows = self.n_representatives, layout.n_rows
-        if wanted is None or n_rows is None:
+        """Return the number of micro-clusters of a table; None if every row is blurred.
+
+        A table of unknown length, which can be planned but not fitted, counts as a long one.
+        """
+        wanted = self.n_representatives
+        n_rows = np.inf if layout.n_rows is None else layout.n_rows
+        if wanted is None:
             return None
         if wanted == "auto":
             affordable = max(MICRO_CLUSTER_BYTES // (8 * layout.n_features), 100)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from numbers import Integral
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -13,7 +15,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from daskmm.cluster import _models
 from daskmm.cluster._fitted_centers import FittedCenters
+from daskmm.cluster._models import registered_model
 from daskmm.cluster._output import labels_of_table
 from daskmm.cluster.kmeans import KMeans
 from daskmm.cluster.power import PowerKMeans
@@ -22,10 +26,12 @@ from daskmm.engine.passes import one_blas_thread
 from daskmm.kmeans.assignment import labels_of
 from daskmm.kmeans.branches import divided, labels_along_tree
 from daskmm.numerics.rows import Rows
+from daskmm.planning import Plan
 
 _DIVIDED_BY = ("cost", "size", "equal")
 
 
+@registered_model
 class ClusterTree(ClusterMixin, BaseEstimator):
     """A tree of k-means clusters, for thousands of clusters in a fraction of the time.
 
@@ -204,6 +210,72 @@ class ClusterTree(ClusterMixin, BaseEstimator):
         if "leaves_" not in vars(self):
             raise AttributeError("This tree is not fitted.")
         return self.leaves_
+
+    @property
+    def summary_(self) -> Any:
+        """The leaves as a pandas DataFrame, as `KMeans.summary_`."""
+        return self._fitted().summary_
+
+    def save(self, path: str | Path, overwrite: bool = False) -> None:
+        """Write the fitted tree to a file, to be read by `daskmm.load`.
+
+        Parameters
+        ----------
+        path : str or Path
+            Path of the file, or a URL that fsspec knows.
+        overwrite : bool
+            Whether a model at this path may be replaced.
+
+        Raises
+        ------
+        FileExistsError
+            If the path exists, unless `overwrite` is set and it holds a model.
+        """
+        check_is_fitted(self, "leaves_")
+        _models.save(self, path, overwrite)
+
+    def plan(self, X: Any, feature_dim: str | None = None, *, measure: bool = False) -> Plan:
+        """Return what a fit to `X` will cost.
+
+        Parameters
+        ----------
+        X, feature_dim : as in `fit`
+            Table that might be fitted.
+        measure : bool
+            Whether to load one block of lazy data, and to predict seconds by the time that this
+            takes.
+
+        Returns
+        -------
+        Plan
+            Its stages are the first level, the other levels, each of one pass, and the leaves.
+        """
+        levels, first = self._checked()
+        root = clone(first).set_params(n_clusters=levels[0])
+        top = root.plan(X, feature_dim, measure=measure)
+        # A level takes a pass with all of its clusters, as a hard step of so many leaves does.
+        levels_of = [
+            self._leaves(root, np.zeros((n_clusters, 1)), 0).plan(X, feature_dim, measure=measure)
+            for n_clusters in np.cumprod(levels)
+        ]
+        leaves, others = levels_of[-1], levels_of[1:]
+        seconds = None
+        if top.seconds is not None and leaves.seconds is not None:
+            passes = sum((level.stages or {}).get("passes", 0.0) for level in others)
+            seconds = {
+                "first level": top.seconds,
+                "other levels": passes / self.refine,
+                "leaves": leaves.seconds,
+            }
+        peaks = [each.peak_bytes_per_worker or 0 for each in (top, *levels_of)]
+        return replace(
+            leaves,
+            n_starts=top.n_starts,
+            passes=top.passes + len(others) + leaves.passes,
+            max_passes=top.max_passes + len(others) + leaves.max_passes,
+            peak_bytes_per_worker=max(peaks) or None,
+            stages=seconds,
+        )
 
     def ancestors(self, level: int) -> NDArray[np.int64]:
         """Return the cluster of a level that contains each leaf.

@@ -40,8 +40,8 @@ _WIDE_ROWS = 128
 _JOINED_BLOCKS = 64
 # Blocks of sparse rows in memory have at least this many entries for each feature.
 _SPARSE_ENTRIES_PER_FEATURE = 20
-# A block of a zarr store is a number of whole chunks of about this many bytes in all, or more if
-# there would be more than _ZARR_BLOCKS blocks.
+# A block of a zarr store is a number of whole chunks of about this many bytes in all, more if there
+# would be more than _ZARR_BLOCKS blocks, and fewer if there would not be _FEW_BLOCKS.
 _ZARR_BLOCK_BYTES = 16 << 20
 _ZARR_BLOCKS = 1024
 
@@ -296,7 +296,8 @@ def check_columns(dtypes: Any, name: str = "X") -> None:
     if text:
         raise ValueError(
             f"{name} has columns that are not numeric: {', '.join(text)}. Drop or encode them, or "
-            'cluster parquet files or DataFrames with distortion="mixed" (--distortion mixed).'
+            "cluster parquet files or DataFrames by KMeans, PowerKMeans or EntropyPowerKMeans with "
+            'distortion="mixed" (--distortion mixed).'
         )
 
 
@@ -312,7 +313,8 @@ def _zarr_to_dask(store: Any, name: str) -> da.Array:
         )
     chunk_rows = (getattr(store, "shards", None) or store.chunks)[0]
     row_bytes = max(1, store.shape[1] * store.dtype.itemsize)
-    wanted = max(_ZARR_BLOCK_BYTES, store.shape[0] * row_bytes // _ZARR_BLOCKS)
+    n_bytes = store.shape[0] * row_bytes
+    wanted = min(max(_ZARR_BLOCK_BYTES, n_bytes // _ZARR_BLOCKS), n_bytes // _FEW_BLOCKS)
     rows = max(1, wanted // (chunk_rows * row_bytes)) * chunk_rows
     meta = np.empty((0, 0), dtype=store.dtype)
     return da.from_array(StoredArray(store), (rows, store.shape[1]), name=False, meta=meta)

@@ -372,8 +372,8 @@ class Coding:
             raise ValueError(
                 f"X has the level {series.iloc[unseen[0]]!r} in column {column.source!r}, which "
                 f"the fit did not see: block {block}, row {unseen[0]} of the block. To treat it as "
-                "missing, give unknown='missing' (--unknown missing) to predict, partial_fit or "
-                "monitor, or fit with metric_params={'unknown': 'missing'}."
+                "missing, give unknown='missing' to predict or partial_fit (--unknown missing to "
+                "daskmm predict or update), or fit with metric_params={'unknown': 'missing'}."
             )
         codes[codes < 0] = np.nan
         return codes

@@ -7,7 +7,7 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import csr_array, issparse, vstack
 
 from daskmm.numerics.sparse_rows import SparseRows, canonical
 
@@ -33,6 +33,24 @@ def is_sparse(X: Any) -> bool:
     """Return whether a table is sparse; for a dask array, its meta decides."""
     X = X._meta if isinstance(X, da.Array) else X
     return issparse(X) or type(X).__module__.partition(".")[0] == "sparse"
+
+
+def taken_rows(rows: Any, places: Any) -> Any:
+    """Return some rows of a table in memory: an array, a sparse one, or a pandas frame."""
+    if isinstance(rows, NamedSparse):
+        return NamedSparse.of(csr_array(rows)[places], rows.index[places], rows.columns)
+    if hasattr(rows, "iloc"):
+        return rows.iloc[places]
+    return _to_scipy(rows)[places] if is_sparse(rows) else rows[places]
+
+
+def joined_rows(parts: list[Any]) -> Any:
+    """Return the rows of several such tables as one."""
+    if hasattr(parts[0], "iloc"):
+        import pandas as pd
+
+        return pd.concat(parts)
+    return vstack(parts, format="csr") if is_sparse(parts[0]) else np.concatenate(parts)
 
 
 def stored_per_row(table: da.Array) -> float | None:

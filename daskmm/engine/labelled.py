@@ -24,6 +24,8 @@ from daskmm.storage.remote import is_remote, local_path, uploaded
 Append = Callable[[Any], object]
 # Name of the column with the names of the clusters.
 CLUSTER_NAME = "cluster_name"
+# Floats below this tell integers apart.
+_LARGEST_WHOLE = 2.0**53
 
 
 def write_labelled(
@@ -129,6 +131,13 @@ def _computed(blocks: Any) -> Iterator[Any]:
         yield from together
 
 
+def _whole_numbers(part: Any) -> list[Any]:
+    """Return the columns of floats that have integers alone, as integers of csv files are read."""
+    floats = part.select_dtypes("float")
+    whole = (floats.isna() | ((floats % 1 == 0) & (floats.abs() < _LARGEST_WHOLE))).all()
+    return list(whole[whole].index)
+
+
 def _may_be_text(dtype: Any) -> bool:
     from pandas.api import types
 
@@ -143,6 +152,7 @@ def _csv_writer(path: Path) -> Iterator[Append]:
             header = [cell(name) for name in part.columns] if file.tell() == 0 else False
             text = [name for name, dtype in part.dtypes.items() if _may_be_text(dtype)]
             part = part.assign(**{name: part[name].map(cell, na_action="ignore") for name in text})
+            part = part.astype(dict.fromkeys(_whole_numbers(part), "Int64"))
             part.to_csv(file, index=False, header=header, lineterminator="\n")
 
         yield append

@@ -56,7 +56,7 @@ def blockwise(
     """
     distortion, partial = state.distortion, state.partial
     if isinstance(rows, SparseRows):
-        coordinates, state = _unshifted(coordinates, state)
+        coordinates, state = unshifted(coordinates, state)
     for part, some in pieces(rows, len(state.centers)):
         try:
             with np.errstate(over="ignore", invalid="ignore"):  # reported by the checks
@@ -81,7 +81,7 @@ def blockwise(
     return out
 
 
-def _unshifted(coordinates: Rows, state: CenterState) -> tuple[Rows, CenterState]:
+def unshifted(coordinates: Rows, state: CenterState) -> tuple[Rows, CenterState]:
     """Return coordinates that keep rows sparse, because they have no shift, and the state in them.
 
     They differ from the given coordinates if the model was fitted to dense rows.
@@ -168,6 +168,13 @@ def squared_distances_of(
     """Return the squared distances of one block, in float64."""
     out = np.empty((len(rows), len(state.centers)))
     return blockwise(rows, position, coordinates, state, lambda d: d, out)
+
+
+def unsquared_distances_of(
+    rows: NDArray, position: Position, coordinates: Rows, state: CenterState
+) -> FloatArray:
+    """Return the distances of one block, or the roots of divergences, in float64."""
+    return state.distortion.unsquared(squared_distances_of(rows, position, coordinates, state))
 
 
 def map_rows(

@@ -62,7 +62,7 @@ _IN_CELLS = 0.2
 _READS, _READS_OF_MANY, _MORE_READS = 5, 7, 10
 # Number of iterations of a trial (`daskmm.kmeans.trials`), and of trials for all penalties together
 # (`auto.lam`).
-_TRIAL_STEPS, _LAM_TRIALS = 40, 42
+TRIAL_STEPS, _LAM_TRIALS = 40, 42
 # Seconds that a thread takes per value in the first pass, and per distance in k-means||.
 VALUE_SECONDS, _SEEDING_SECONDS = 1.5e-9, 4e-9
 # Seconds per centre that is drawn within a cell, without its distances.
@@ -130,7 +130,7 @@ class CenterCosts:
 
     @cached_property
     def _trial(self) -> float:
-        return self._sample * _TRIAL_STEPS * self._step(-8.0, many=False, dtype="float64")
+        return self._sample * TRIAL_STEPS * self._step(-8.0, many=False, dtype="float64")
 
     def _step(self, s: float, many: bool | None = None, dtype: str | None = None) -> float:
         own = self.method
@@ -200,6 +200,10 @@ class CenterCosts:
             return loading + values + self._sample * products * self._product
 
         return Cost(1, 1 + self.method.by_distance, seconds)
+
+    def number(self) -> Cost:
+        """Return the cost of the choice of the number of clusters, whose seconds are unknown."""
+        return Cost()
 
     def lam(self) -> Cost:
         """Return the cost of the choice of λ."""

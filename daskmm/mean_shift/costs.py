@@ -111,8 +111,10 @@ class BlurringCosts:
         # There are five products per feature and pair; after some sweeps, a tenth of the points is
         # left.
         pairs = min(2 * FULL_SWEEPS, self.max_iter) * k**2
+        # A table of unknown length may have so few rows that each is blurred.
         return Cost(
-            seconds=lambda: pairs * (7 * p * product_seconds() + _KERNEL_SECONDS) / self.threads
+            most=self.max_iter if self.layout.n_rows is None else 0,
+            seconds=lambda: pairs * (7 * p * product_seconds() + _KERNEL_SECONDS) / self.threads,
         )
 
     def labels(self) -> Cost:

@@ -1,7 +1,8 @@
 """Scores of one clustering from rows and labels, for tables of any size.
 
 Rows and labels may be numpy or dask; the active scheduler visits each block once per pass. Rows
-with negative labels (outliers, rows without any value) are left out.
+with negative labels (outliers, rows without any value) are left out. Silhouettes also take a model
+in place of labels, and then measure distances as it does.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.metrics import pairwise_distances
 
-from daskmm.data.blocks import Position, as_dask_array, is_lazy
+from daskmm.data.blocks import Position, as_dask_array, is_frame, is_lazy
 from daskmm.data.foreign import unwrapped
 from daskmm.data.lazy import delayed_blocks, sized
+from daskmm.data.sparse import is_sparse, joined_rows, taken_rows
 from daskmm.data.validation import check_finite
 from daskmm.engine.passes import tree_reduce
 from daskmm.metrics.agreement import as_labels
@@ -126,7 +128,7 @@ def simplified_silhouette_score(X: Any, labels: Any, *, centers: Any = None) -> 
     Parameters
     ----------
     X, labels
-        As in :func:`calinski_harabasz_score`.
+        As in :func:`silhouette_score`. With a model, distances are those to its centres.
     centers : array-like of shape (n_clusters, n_features), optional
         Centres of cluster 0, 1 and so on; by default the means, which take another pass.
 
@@ -141,6 +143,10 @@ def simplified_silhouette_score(X: Any, labels: Any, *, centers: Any = None) -> 
     Hruschka, de Castro & Campello, "Evolutionary algorithms for clustering gene-expression data",
     ICDM 2004.
     """
+    X, labels, model = _with_model(X, labels)
+    if model is not None and centers is not None:
+        raise ValueError("A model has centers of its own: give it without centers.")
+    centers = centers if model is None else model.cluster_centers_
     if centers is None:
         found = _clusters(X, labels)
         names, centers = found.labels, found.means
@@ -149,7 +155,11 @@ def simplified_silhouette_score(X: Any, labels: Any, *, centers: Any = None) -> 
         names = np.arange(len(centers))
         if len(centers) < 2:
             raise ValueError("A silhouette needs at least 2 centers.")
-    n, total, squares = _reduced(_silhouettes, X, labels, names, centers).sums
+    if model is None:
+        sums = _reduced(_silhouettes, X, labels, names, centers)
+    else:
+        sums = _reduced(_model_silhouettes, model._distances_to_centers(X), None)
+    n, total, squares = sums.sums
     mean = total / n
     return Estimate(float(mean), float(np.sqrt(max(squares / n - mean**2, 0.0) / n)))
 
@@ -162,25 +172,48 @@ def silhouette_score(
     The score equals :func:`sklearn.metrics.silhouette_score` of the sample, which is spread evenly
     over the table.
 
+    With a model in place of labels, rows are measured as the model measures them: with its scale,
+    feature weights and distortion. It may be fitted to sparse rows, mixed columns or missing
+    values. Model and rows may also be given in the order in which scikit-learn calls scorers, so
+    ``GridSearchCV(KMeans(), grid, scoring=silhouette_score)`` works. Different scales are different
+    yardsticks, so compare models of the same scale and features.
+
     Parameters
     ----------
-    X, labels
-        As in :func:`calinski_harabasz_score`.
+    X : array-like, dask Array or dask DataFrame of shape (n_samples, n_features)
+        The rows; with a model, whatever its `predict` takes.
+    labels : array-like, dask Array or Series of shape (n_samples,), or fitted estimator
+        Cluster of each row, an integer; rows with negative labels are left out. Or a model with
+        centres, which predicts the labels.
     sample_size : int, default=5000
         Number of rows between which all distances are computed.
     metric : str, default="euclidean"
-        A metric of :func:`sklearn.metrics.pairwise_distances`.
+        A metric of :func:`sklearn.metrics.pairwise_distances`; a model has its own.
 
     Returns
     -------
     Estimate
         The score, with the standard error of the jackknife over ten groups of sampled rows.
 
+    Notes
+    -----
+    If values are missing, the distance of two rows is the sum over the features that both have,
+    times the weight of all features over that of these, as in
+    :func:`sklearn.metrics.pairwise.nan_euclidean_distances`.
+
     References
     ----------
     Rousseeuw, "Silhouettes", J. of Computational and Applied Mathematics 20, 1987.
     """
-    data, sampled = sampled_rows(X, labels, sample_size)
+    X, labels, model = _with_model(X, labels)
+    if model is not None:
+        sampled, distances_of = model._distances_between(sampled_table(X, sample_size))
+    else:
+        data, sampled = _sampled_rows(X, labels, sample_size)
+
+        def distances_of(part: slice) -> FloatArray:
+            return np.asarray(pairwise_distances(data[part], data, metric=metric))
+
     names, own = np.unique(sampled, return_inverse=True)
     _check_clusters(len(names), len(own))
     n, k = len(own), len(names)
@@ -195,7 +228,7 @@ def silhouette_score(
     step = max(1, _DISTANCES // n)
     for start in range(0, n, step):
         part = slice(start, start + step)
-        distances = pairwise_distances(data[part], data, metric=metric)
+        distances = distances_of(part)
         grouped = (member.T @ distances.T).T.reshape(-1, k, _GROUPS)
         sums = grouped.sum(axis=2)[:, :, None] - grouped @ left_out
         kept = 1.0 - left_out[group[part]]
@@ -206,11 +239,34 @@ def silhouette_score(
     return Estimate(float(values[0]), float(np.sqrt((_GROUPS - 1) / _GROUPS * (apart @ apart))))
 
 
-def sampled_rows(X: Any, labels: Any, most: int) -> tuple[FloatArray, NDArray[np.int64]]:
-    """Draw some rows and their labels, spread evenly over the table, in one pass."""
-    sample: _Sample = _reduced(_sampled, X, labels, int(most))
-    order = np.argsort(sample.priorities, kind="stable")
-    return sample.rows[order], sample.labels[order]
+def sampled_table(X: Any, most: int) -> Any:
+    """Draw some rows, spread evenly over a table of any kind, in one pass.
+
+    Returns
+    -------
+    ndarray, sparse array or pandas DataFrame
+        The rows, in memory.
+    """
+    return _reduced(_sampled, X, None, int(most)).in_order().rows
+
+
+def _sampled_rows(X: Any, labels: Any, most: int) -> tuple[FloatArray, NDArray[np.int64]]:
+    sample: _Sample = _reduced(_sampled, X, labels, int(most)).in_order()
+    return sample.rows, sample.labels
+
+
+def _with_model(X: Any, labels: Any) -> tuple[Any, Any, Any]:
+    """Return rows, and labels or the model in their place; None for the other one."""
+    if hasattr(X, "predict"):  # the order of scikit-learn's scorers
+        X, labels = labels, X
+    if not hasattr(labels, "predict"):
+        return X, labels, None
+    if not hasattr(labels, "_distances_between"):
+        raise TypeError(
+            f"A {type(labels).__name__} does not measure distances from centres: give its labels, "
+            "as in silhouette_score(X, model.predict(X))."
+        )
+    return X, None, labels
 
 
 def _silhouette(sums: FloatArray, sizes: FloatArray, own: NDArray) -> FloatArray:
@@ -308,35 +364,54 @@ def _silhouettes(
         inner = distances[places, own[part]]
         distances[places, own[part]] = np.inf
         outer = distances.min(axis=1)
-        widest = np.maximum(inner, outer)
-        values.append(np.divide(outer - inner, widest, np.zeros_like(inner), where=widest > 0))
+        values.append(relative_margins(inner, outer))
     found = np.concatenate([np.empty(0), *values])
     return _Sums(np.array([len(found), found.sum(), found @ found]))
 
 
+def _model_silhouettes(block: int, start: int, distances: NDArray, labels: None) -> _Sums:
+    """Sum the silhouettes of rows, given their distances to the centres; NaN are left out."""
+    nearest = np.partition(distances[~np.isnan(distances).any(axis=1)], 1, axis=1)
+    found = relative_margins(nearest[:, 0], nearest[:, 1])
+    return _Sums(np.array([len(found), found.sum(), found @ found]))
+
+
+def relative_margins(inner: FloatArray, outer: FloatArray) -> FloatArray:
+    """Return (b − a) / max(a, b) of distances a to the own centre and b to the next one."""
+    widest = np.maximum(inner, outer)
+    known = np.isfinite(widest) & (widest > 0)
+    return np.divide(outer - inner, widest, out=np.zeros(len(inner)), where=known)
+
+
 @dataclass(frozen=True)
 class _Sample:
-    """The rows with the lowest priorities."""
+    """The rows with the lowest priorities; labels are None if they are not known."""
 
     most: int
     priorities: NDArray[np.uint64]
-    rows: FloatArray
-    labels: NDArray[np.int64]
+    rows: Any
+    labels: Any
 
     def __add__(self, other: Self) -> Self:
         priorities = np.concatenate([self.priorities, other.priorities])
-        kept = np.argsort(priorities, kind="stable")[: self.most]
-        rows = np.concatenate([self.rows, other.rows])[kept]
-        labels = np.concatenate([self.labels, other.labels])[kept]
-        return type(self)(self.most, priorities[kept], rows, labels)
+        labels = None if self.labels is None else np.concatenate([self.labels, other.labels])
+        both = type(self)(self.most, priorities, joined_rows([self.rows, other.rows]), labels)
+        return both.in_order()
+
+    def in_order(self) -> Self:
+        """Return the rows that are kept, in the order of their priorities."""
+        kept = np.argsort(self.priorities, kind="stable")[: self.most]
+        labels = None if self.labels is None else self.labels[kept]
+        return type(self)(self.most, self.priorities[kept], taken_rows(self.rows, kept), labels)
 
 
 def _sampled(block: int, start: int, X: Any, labels: Any, most: int) -> _Sample:
-    rows, labels = _checked(block, start, X, labels)
-    places = np.arange(start + 1, start + 1 + len(rows), dtype=np.uint64)
-    priorities = places * _GOLDEN
-    kept = np.argsort(priorities)[:most]
-    return _Sample(most, priorities[kept], rows[kept], labels[kept])
+    if labels is None:
+        rows = X if hasattr(X, "iloc") or is_sparse(X) else np.asarray(X)
+    else:
+        rows, labels = _checked(block, start, X, labels)
+    places = np.arange(start + 1, start + 1 + rows.shape[0], dtype=np.uint64)
+    return _Sample(most, places * _GOLDEN, rows, labels).in_order()
 
 
 def _checked(block: int, start: int, X: Any, labels: Any) -> tuple[FloatArray, NDArray[np.int64]]:
@@ -355,8 +430,14 @@ def _checked(block: int, start: int, X: Any, labels: Any) -> tuple[FloatArray, N
 
 
 def _reduced(function: Any, X: Any, labels: Any, *shared: Any) -> Any:
-    """Sum ``function(block, start, rows, labels, *shared)`` over all blocks of rows."""
-    X, own = unwrapped(X), as_labels(labels, "labels")
+    """Sum ``function(block, start, rows, labels, *shared)`` over all blocks of rows.
+
+    Labels may be None; then a frame may have columns of any kind.
+    """
+    X = unwrapped(X)
+    if labels is None:
+        return _reduced_rows(function, X, shared)
+    own = as_labels(labels, "labels")
     lazy = is_lazy(X) or isinstance(own, da.Array)
     if not lazy:
         return function(0, 0, X, own, *shared)
@@ -381,6 +462,23 @@ def _reduced(function: Any, X: Any, labels: Any, *shared: Any) -> Any:
     parts = zip(delayed_blocks(table).ravel(), delayed_blocks(own).ravel(), strict=True)
     arguments = [
         (number, int(start), *part)
+        for number, (start, part) in enumerate(zip(starts, parts, strict=True))
+    ]
+    return tree_reduce(function, arguments, shared, True, "quality")
+
+
+def _reduced_rows(function: Any, X: Any, shared: tuple[Any, ...]) -> Any:
+    """Sum ``function(block, start, rows, None, *shared)`` over all blocks of rows."""
+    if not is_lazy(X):
+        return function(0, 0, X, None, *shared)
+    parts, starts = X.to_delayed() if is_frame(X) else None, None
+    if parts is None:
+        table = as_dask_array(X)
+        parts, rows = delayed_blocks(table).ravel(), table.chunks[0]
+        starts = None if np.isnan(rows).any() else np.cumsum([0, *rows[:-1]])
+    starts = np.zeros(len(parts), dtype=np.int64) if starts is None else starts
+    arguments = [
+        (number, int(start), part, None)
         for number, (start, part) in enumerate(zip(starts, parts, strict=True))
     ]
     return tree_reduce(function, arguments, shared, True, "quality")

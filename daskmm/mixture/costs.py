@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from daskmm.data.blocks import Layout, Position
 from daskmm.engine.speed import fastest, loading_seconds
-from daskmm.kmeans.costs import VALUE_SECONDS, seeding_seconds
+from daskmm.kmeans.costs import TRIAL_STEPS as STEPS_OF_CENTERS
+from daskmm.kmeans.costs import VALUE_SECONDS, seeding_seconds, step_seconds
 from daskmm.mixture.em import block_sums
-from daskmm.mixture.settings import TRIAL_STEPS, Settings
+from daskmm.mixture.settings import FIRST_DEGREES, TRIAL_STEPS, Settings
 from daskmm.mixture.starts import labelled_components
 from daskmm.mm.stages import Cost
+from daskmm.numerics.distortions.bregman import SquaredEuclidean
+from daskmm.numerics.rows import tile_rows
 
 # Typical numbers of EM steps: over the table, after a sample and from given components; on the
 # sample, for the best starts and for splits and merges.
@@ -21,6 +24,8 @@ _PASSES, _PASSES_FROM_GIVEN = 6, 30
 _STEPS_ON_SAMPLE, _STEPS_OF_MOVES = 60, 60
 # Typical number of EM steps in the comparison of covariance types; simpler types take less time.
 _STEPS_OF_TYPES = 120
+# Share of missing values, if there may be some; no value is read to find out.
+_MISSING = 0.1
 # Number of rows of the block on which the time of a step is measured.
 _ROWS = 2048
 
@@ -54,15 +59,20 @@ class MixtureCosts:
     def _step(self) -> float:
         """Seconds that an EM step of one start takes per row, on one thread."""
         own, p = self.settings, self.layout.n_features
+        n = _ROWS
+        if own.partial:  # rows that lack the same values are processed together
+            n = max(1, min(tile_rows(p, own.n_components), self.n_sample // self.threads))
         rng = np.random.default_rng(0)
-        rows = rng.standard_normal((_ROWS, p))
-        labels = rng.integers(0, own.n_components, _ROWS)
-        ones = np.ones(_ROWS)
-        state = labelled_components(
-            rows, ones, labels, own.n_components, own.covariance_type, own.reg_covar
-        )
+        rows = rng.standard_normal((n, p))
+        labels = rng.integers(0, own.n_components, n)
+        shape = own.n_components, own.covariance_type, own.reg_covar
+        state = labelled_components(rows, np.ones(n), labels, *shape)
+        tails = np.full(own.n_components, FIRST_DEGREES) if own.student else None
+        state = replace(state, partial=own.partial, degrees=tails)
+        if own.partial:
+            rows[:, 1:][rng.random((n, p - 1)) < _MISSING] = np.nan
         seconds = fastest(lambda: block_sums(rows, None, Position(0, 0), (state,)))
-        return seconds / _ROWS
+        return seconds / n
 
     @property
     def _on_sample(self) -> float:
@@ -73,17 +83,23 @@ class MixtureCosts:
         values = self._n * self.layout.n_features * VALUE_SECONDS / self.threads
         return Cost(1, 1, lambda: loading_seconds(self.layout, self.threads) + values)
 
+    def number(self) -> Cost:
+        """Return the cost of the choice of the number of components, whose seconds are unknown."""
+        return Cost()
+
     def starts(self) -> Cost:
         """Return the cost of clustering the sample, once per start."""
         own = self.settings
-        if not own.n_starts:
-            return Cost()
-        each = self.n_sample * own.n_components
-        return Cost(
-            seconds=lambda: (
-                own.n_first * each * seeding_seconds(own.n_components, self.layout.n_features)
-            )
-        )
+        return Cost(seconds=lambda: own.n_first * self._start) if own.n_starts else Cost()
+
+    @cached_property
+    def _start(self) -> float:
+        """Seconds in which the sample is clustered once; every other start is annealed."""
+        k, p = self.settings.n_components, self.layout.n_features
+        seeding = k * seeding_seconds(k, p)
+        step = step_seconds(-8.0, False, "float64", k, p, SquaredEuclidean, False, False, 1)
+        annealed = (self.settings.init_params == "kmeans") / 2
+        return self.n_sample * (seeding + annealed * STEPS_OF_CENTERS * step)
 
     def types(self) -> Cost:
         """Return the cost of fits of each covariance type to the sample."""
@@ -95,13 +111,8 @@ class MixtureCosts:
 
     def other_starts(self) -> Cost:
         """Return the cost of clustering the sample for the other starts, which most fits need."""
-        own = self.settings
-        if own.n_first == own.n_starts:
-            return Cost()
-        each = (own.n_starts - own.n_first) * self.n_sample * own.n_components
-        return Cost(
-            seconds=lambda: each * seeding_seconds(own.n_components, self.layout.n_features)
-        )
+        n_others = self.settings.n_starts - self.settings.n_first
+        return Cost(seconds=lambda: n_others * self._start) if n_others else Cost()
 
     def other_trials(self) -> Cost:
         """Return the cost of the first EM steps of the other starts on the sample."""

@@ -14,7 +14,7 @@ from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.trials import nearest, spawned
 from daskmm.mixture.costs import MixtureCosts
 from daskmm.mixture.em import MixtureProblem, MixtureState, sample_problem
-from daskmm.mixture.settings import TRIAL_STEPS, Settings, wanted_rows
+from daskmm.mixture.settings import FIRST_DEGREES, TRIAL_STEPS, Settings, wanted_rows
 from daskmm.mixture.split_merge import moves
 from daskmm.mixture.starts import labelled_components, starting_labels
 from daskmm.mm.context import FitContext
@@ -23,6 +23,7 @@ from daskmm.mm.journal import draw_seeds
 from daskmm.mm.stages import MADE_LATER, Stage
 from daskmm.numerics.gaussians import COVARIANCE_TYPES, SingularComponentError
 from daskmm.numerics.gaussians_with_gaps import expected_rows
+from daskmm.numerics.whitening import without_tails
 
 FloatArray = NDArray[np.float64]
 
@@ -30,11 +31,12 @@ FloatArray = NDArray[np.float64]
 KEPT, SAMPLE_STEPS = 3, 200
 # Tolerance on the sample, as a share of `tol`, or of the usual tolerance if `tol` is 0.
 _SAMPLE_TOL, _USUAL_TOL = 0.1, 1e-3
-# Least numbers of rows of a component: in general, if it has its own covariance, and per feature if
-# that is a matrix. Runs with smaller components come last in the comparison of runs.
+# Least numbers of rows of a component: in general, if it has a covariance or degrees of freedom of
+# its own, and per feature if the covariance is a matrix. Runs with smaller components come last in
+# the comparison of runs.
 _LEAST, _LEAST_OF_OWN, _LEAST_PER_FEATURE = 1, 3, 2
-# Degrees of freedom of starts, if components are t distributions.
-FIRST_DEGREES = 10.0
+# Robust standard deviations at which features are clipped to find starts of t distributions.
+_REACH = 5.0
 # Number of starts with which covariance types are compared.
 _TYPE_STARTS = 2
 # Largest number of rounds of splits and merges, of moves tried in each round, and of EM steps of
@@ -125,14 +127,20 @@ def _surveyed(fit: MixtureFit) -> MixtureFit:
 
 
 def _typed(fit: MixtureFit) -> MixtureFit:
-    """Choose the covariance type with the smallest criterion on the sample."""
+    """Choose the covariance type with the smallest criterion on the sample.
+
+    If no type has one, the simplest type is taken, whose components need the fewest rows.
+    """
     found = fit.context.journal.once(lambda: {kind: _bic(fit, kind) for kind in COVARIANCE_TYPES})
-    chosen = min(found, key=lambda kind: found[kind])
+    chosen = min(reversed(COVARIANCE_TYPES), key=lambda kind: found[kind])
     return replace(fit, criteria=found, settings=replace(fit.settings, covariance_type=chosen))
 
 
 def _bic(fit: MixtureFit, kind: str) -> float:
-    """Return the Bayesian information criterion of a type, fitted to the sample."""
+    """Return the Bayesian information criterion of a type, fitted to the sample.
+
+    It is infinite if a component has too few rows.
+    """
     starts = min(fit.settings.n_starts, _TYPE_STARTS)
     settings = replace(fit.settings, covariance_type=kind, n_starts=starts, n_first=starts)
     own = replace(fit, settings=settings, context=fit.context.apart())
@@ -161,6 +169,8 @@ def _as_asked(fit: MixtureFit, state: MixtureState, degrees: float = FIRST_DEGRE
 def _starts(fit: MixtureFit, seeds: Sequence[int]) -> list[MixtureState]:
     own, (rows, weights) = fit.settings, fit.whole_sample()
     seen = fit.survey.coordinates.to_model(rows) if own.partial else fit.survey.sample.rows
+    if own.student:  # far rows belong to the tails, and would get components of their own
+        seen = without_tails(seen, _REACH)
     shape = own.n_components, own.covariance_type, own.reg_covar
     if own.earlier is not None:
         return [own.earlier]
@@ -218,7 +228,8 @@ def best_runs(
 def _is_spurious(run: Run[MixtureState], n_rows: float) -> bool:
     """Return whether a component is singular, or has too few rows for its covariance."""
     state = run.state
-    least = _LEAST if state.covariance_type == "tied" else _LEAST_OF_OWN
+    shared = state.covariance_type == "tied" and state.degrees is None
+    least = _LEAST if shared else _LEAST_OF_OWN
     if state.covariance_type == "full":
         least += _LEAST_PER_FEATURE * state.means.shape[1]
     return bool(_singular(run)) or n_rows * float(state.shares.min()) < least
@@ -295,7 +306,7 @@ def mixture_stages(
     """
     stages = [Stage("seeds", _seeded), Stage("first pass", _surveyed, MixtureCosts.survey)]
     if choose is not None:
-        stages.append(Stage("number of components", choose))
+        stages.append(Stage("number of components", choose, MixtureCosts.number))
     if settings.chooses_type:
         stages.append(Stage("covariance type", _typed, MixtureCosts.types))
     stages.append(Stage("starting components", _started, MixtureCosts.starts))

@@ -16,6 +16,8 @@ FloatArray = NDArray[np.float64]
 
 # Number of EM steps of all starts on the sample, before the best starts continue.
 TRIAL_STEPS = 10
+# Degrees of freedom of starts, if components are t distributions.
+FIRST_DEGREES = 10.0
 # Rows of the sample per component and, for covariance matrices, per component and feature.
 _ROWS, _ROWS_PER_FEATURE = 200, 20
 _LEAST_ROWS = 10_000

@@ -25,8 +25,7 @@ from __future__ import annotations
 
 import functools
 import heapq
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -137,46 +136,56 @@ class _Group:
         return np.asarray((scatter + prior * self.within) / (sizes + prior))
 
 
-def _overlap(data: Scatter, a: _Group, b: _Group) -> float:
-    """Compute the overlap of two groups."""
-    apart = b.means - a.means
-    axes = np.linalg.solve(a.covariances + b.covariances, apart[:, :, None])[:, :, 0]
-    lengths = (axes * apart).sum(axis=1)
-    if lengths.min() <= 0:
-        return WIDEST
-    axes /= lengths[:, None]
-    starts = (axes * a.means).sum(axis=1)
-    groups = [[(half, group.halves[1 - half]) for half in (0, 1)] for group in (a, b)]
-    near, far = (
-        np.concatenate([data.rows[own] @ axes[half] - starts[half] for half, own in group])
-        for group in groups
-    )
-    low, high = _middle(near), _middle(far)
-    if high <= low:
-        return WIDEST
-    places = (np.concatenate([near, far]) - low) / (high - low)
-    weights = np.concatenate([data.weights[own] for group in groups for _, own in group])
-    side, between = _counts(places, weights)
-    found = math.sqrt(2) * (math.sqrt(side) - math.sqrt(between))
-    n = a.sizes.sum() + b.sizes.sum()
+def _overlaps(data: Scatter, pairs: Sequence[tuple[_Group, _Group]]) -> FloatArray:
+    """Compute the overlap of each pair of groups.
+
+    The rows of all pairs are projected, sorted and counted together, since groups are small and
+    each call of numpy takes as long as the numbers of some hundred rows.
+    """
+    means = np.array([[a.means, b.means] for a, b in pairs])
+    apart = means[:, 1] - means[:, 0]
+    within = np.array([a.covariances + b.covariances for a, b in pairs])
+    axes = np.linalg.solve(within, apart[..., None])[..., 0]
+    lengths = (axes * apart).sum(axis=2)
+    n, found = np.array([a.sizes.sum() + b.sizes.sum() for a, b in pairs]), lengths.min(axis=1) > 0
+    axes /= np.where(found[:, None], lengths, 1.0)[..., None]
+    starts = (axes * means[:, 0]).sum(axis=2)
+    # A direction that one half gave is tested on the other: two parts of each group of a pair.
+    parts = [group.halves[1 - half] for pair in pairs for group in pair for half in (0, 1)]
+    counts = np.array([len(part) for part in parts])
+    rows, part = np.concatenate(parts), np.repeat(np.arange(len(parts)), counts)
+    pair, half = part // 4, part % 2
+    values = np.einsum("ij,ij->i", data.rows[rows], axes[pair, half]) - starts[pair, half]
+    low, high = _middles(values, part // 2, counts.reshape(-1, 2).sum(axis=1)).reshape(-1, 2).T
+    found &= high > low
+    width = np.where(found, high - low, 1.0)
+    places = (values - low[pair]) / width[pair]
+    side, between = _counts(places, data.weights[rows], pair, len(pairs))
+    evidence = np.sqrt(2.0) * (np.sqrt(side) - np.sqrt(between))
     needed = EVIDENCE + PER_FEATURE * len(data.within) / n
-    ratio = (between + 1) / (side + 1) / DENSITY
-    return min(max(ratio, needed / max(found, needed / WIDEST)), WIDEST)
+    overlaps = np.maximum(
+        (between + 1) / (side + 1) / DENSITY, needed / np.maximum(evidence, needed / WIDEST)
+    )
+    return np.where(found, np.minimum(overlaps, WIDEST), WIDEST)
 
 
-def _middle(values: FloatArray) -> float:
-    """Return the median, or the larger of the two middle values."""
-    half = len(values) // 2
-    return float(np.partition(values, half)[half])
+def _middles(values: FloatArray, groups: NDArray[np.int64], counts: NDArray) -> FloatArray:
+    """Return the median of each group, or the larger of its two middle values."""
+    order = np.lexsort((values, groups))
+    return values[order[np.cumsum(counts) - counts + counts // 2]]
 
 
-def _counts(places: FloatArray, weights: FloatArray) -> tuple[float, float]:
-    """Return the counts *side* and *between* of rows at and between two groups."""
+def _counts(
+    places: FloatArray, weights: FloatArray, pair: NDArray[np.int64], n_pairs: int
+) -> tuple[FloatArray, FloatArray]:
+    """Return, for each pair, the counts *side* and *between* of rows at and between its groups."""
     bins = np.clip(np.floor((places - _FIRST) / _BIN), -1, _N_BINS).astype(np.int64) + 1
-    below = np.bincount(bins, weights, minlength=_N_BINS + 2).cumsum()
-    inside = below[4:-1] - below[:-5]
-    side = min(inside[_LOW].mean(), inside[_HIGH].mean())
-    return float(side), float(inside[_BETWEEN].min())
+    n_bins = _N_BINS + 2
+    below = np.bincount(pair * n_bins + bins, weights, minlength=n_pairs * n_bins)
+    below = below.reshape(n_pairs, n_bins).cumsum(axis=1)
+    inside = below[:, 4:-1] - below[:, :-5]
+    side = np.minimum(inside[:, _LOW].mean(axis=1), inside[:, _HIGH].mean(axis=1))
+    return side, inside[:, _BETWEEN].min(axis=1)
 
 
 class Merging(NamedTuple):
@@ -248,7 +257,7 @@ class _Queue:
             if i in self.alive and j in self.alive:
                 if overlap is not None:
                     return overlap, i, j
-                self._compare(i, j)
+                self._compare([(i, j)])
 
     def merge(self, i: int, j: int) -> None:
         """Put the union of two groups in their place."""
@@ -264,21 +273,26 @@ class _Queue:
             self._neighbors[other][new] = priority
             heapq.heappush(self._heap, (False, priority, other, new, None))
 
-    def _compare(self, i: int, j: int) -> None:
-        a, b = self.alive[i], self.alive[j]
-        overlap = _overlap(self._data, a, b)
-        apart = a.mean - b.mean
-        distance = math.sqrt(max(float(apart @ self._precision @ apart), np.finfo(float).tiny))
-        priority = -min(overlap * DENSITY, 1.0) / distance
-        self._neighbors[i][j] = self._neighbors[j][i] = priority
-        divided = overlap < 1
-        heapq.heappush(self._heap, (divided, -overlap if divided else priority, i, j, overlap))
+    def _compare(self, pairs: Sequence[tuple[int, int]]) -> None:
+        groups = [(self.alive[i], self.alive[j]) for i, j in pairs]
+        if not groups:
+            return
+        apart = np.array([a.mean - b.mean for a, b in groups])
+        squares = np.einsum("ij,jk,ik->i", apart, self._precision, apart)
+        distances = np.sqrt(np.maximum(squares, np.finfo(float).tiny))
+        overlaps = _overlaps(self._data, groups)
+        priorities = -np.minimum(overlaps * DENSITY, 1.0) / distances
+        for (i, j), overlap, priority in zip(
+            pairs, overlaps.tolist(), priorities.tolist(), strict=True
+        ):
+            self._neighbors[i][j] = self._neighbors[j][i] = priority
+            divided = overlap < 1
+            heapq.heappush(self._heap, (divided, -overlap if divided else priority, i, j, overlap))
 
     def _compare_near(self) -> None:
-        for i, j in self._near():
-            self._compare(i, j)
+        self._compare(self._near())
 
-    def _near(self) -> Iterable[tuple[int, int]]:
+    def _near(self) -> list[tuple[int, int]]:
         """Pairs of all groups or, if there are many groups, of those with neighbouring means."""
         numbers = np.array(sorted(self.alive))
         means = np.array([self.alive[number].mean for number in numbers])

@@ -169,8 +169,13 @@ class Plan:
         return ", which may not suffice" if scarce else ""
 
     def _about_time(self) -> list[str]:
-        if self.stages is None:
+        if self.stages is None and self.n_rows is None:
             return []
+        if self.stages is None:
+            return [
+                "time is unknown, as the number of clusters is: a sample decides about it, in time "
+                "that grows with the number"
+            ]
         parts = [f"{name} {readable_seconds(taken)}" for name, taken in self.stages.items()]
         total = readable_seconds(sum(self.stages.values()))
         return [f"time on this machine: about {total} ({', '.join(parts)})"]

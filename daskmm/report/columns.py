@@ -21,6 +21,8 @@ Say = Callable[[float], str]
 # Number of bars of a histogram; shares of all rows, and of each cluster's rows, beyond its ends;
 # and least number of a cluster's rows in the sample for a histogram.
 _BARS, _OF_ALL, _OF_CLUSTER, _LEAST_ROWS = 24, 0.01, 0.05, 10
+# A median is far from the mean if they differ by more than this share of the middle half's width.
+_FAR = 0.25
 # A column in which more than this share of the rows is 0 is shown by the share of the others.
 _MOSTLY_ZERO = 0.6
 # Largest number of levels in a text, and of bars for levels.
@@ -180,12 +182,19 @@ class _Column:
         return text.partition(".")[0] if whole else text
 
     def of_numbers(self, say: Say) -> Profile:
-        """Describe numbers, with the middle half of each cluster's values."""
-        halves = self._by_cluster(lambda own: np.quantile(own, (0.25, 0.75)))
-        notes = [
-            "" if half is None else " to ".join(self._as_value(say, end) for end in half)
-            for half in halves
-        ]
+        """Describe numbers, with the middle half of each cluster's values.
+
+        Their median is added where it is far from the mean, as in long tails.
+        """
+        quarters = self._by_cluster(lambda own: np.quantile(own, (0.25, 0.5, 0.75)))
+        notes = []
+        for own, (mean,) in zip(quarters, self.means, strict=True):
+            if own is None:
+                notes.append("")
+                continue
+            low, median, high = (self._as_value(say, float(end)) for end in own)
+            skewed = abs(mean - own[1]) > _FAR * (own[2] - own[0])
+            notes.append(f"{f'median {median}, ' if skewed else ''}{low} to {high}")
         return self._single("mean", say, notes, histograms=self._histograms(say))
 
     def of_rare(self) -> Profile:

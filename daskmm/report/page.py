@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm.cluster._summary import scale_in_words
 from daskmm.data.mixed import Column
 from daskmm.data.names import ALIKE, counted, feature_names, features_explained, listed, spaced
 from daskmm.numerics.kernels import Kernel
@@ -104,6 +105,7 @@ def report_page(model: Any, summary: Mapping[str, Any], sampled: Sampled | None)
             beside=_about_columns(means, sampled),
             pictures=pictures(model, sampled),
             facts_of_fit=_facts(model, summary, changed),
+            facts_of_method=list(_found(model, summary).items()),
             parameters=[(name, _brief(own)) for name, own in parameters.items()],
             origin=_origin(summary, sampled),
         )
@@ -184,7 +186,8 @@ def _row(
     sizes, names = summary["cluster_sizes"], summary.get("cluster_names")
     size, total = sizes[cluster], max(sum(sizes), 1)
     red, green, blue = (round(255 * part) for part in cluster_colors(len(sizes))[cluster])
-    clear = None if separation is None else float(separation.clear_by_cluster[cluster])
+    compared = separation is not None and separation.tells
+    clear = float(separation.clear_by_cluster[cluster]) if separation and compared else None
     return _Row(
         cluster,
         f"{cluster}: {_shortened(names[cluster])}" if names else f"cluster {cluster}",
@@ -302,7 +305,7 @@ def _caption(summary: Mapping[str, Any], rows: list[_Row], separation: Separatio
             " Stability is the mean Jaccard similarity with the most similar cluster of fits to "
             "bootstrap samples: 1 where a cluster always comes back."
         )
-    if separation is not None:
+    if separation is not None and separation.tells:
         caption += " A row is clearly in its cluster if " + (
             "its probability is at least 90%."
             if separation.by_probability
@@ -330,9 +333,9 @@ def _about_columns(means: Means | None, sampled: Sampled | None) -> str:
         said += f" {counted(more, 'further column')} of {len(means.starts):,} are not shown."
     if sampled is not None:
         said += (
-            " Brackets hold the ends of the middle half of a cluster's values or, where most "
-            "values are 0, the share of its rows in which they are not. Coloured bars are its "
-            "rows, grey ones all rows."
+            " Brackets hold the ends of the middle half of a cluster's values, with their median "
+            "where it is far from the mean, or, where most values are 0, the share of its rows in "
+            "which they are not. Coloured bars are its rows, grey ones all rows."
         )
     return said
 
@@ -358,7 +361,7 @@ def _facts(
         "parameters given": ", ".join(f"{k}={_brief(v)}" for k, v in changed.items()) or "none",
         "fit": f"{summary['n_iter']:,} iterations, {summary['n_passes']:,} passes over the data, "
         f"{readable_seconds(summary['seconds'])}",
-        **_found(model, summary),
+        **_of_features(model, summary),
         "peak memory": readable_bytes(summary["peak_memory_bytes"]),
         "made": f"{summary['created'].replace('T', ' ')} by daskmm {summary['daskmm']}",
     }
@@ -366,7 +369,7 @@ def _facts(
 
 
 def _found(model: Any, summary: Mapping[str, Any]) -> dict[str, str]:
-    """Return results of the fit beyond clusters and columns."""
+    """Return numbers of the method, which readers of its papers know."""
     found = {}
     if "inertia" in summary:
         found["cost per row"] = _number(_per_row(summary))
@@ -378,16 +381,22 @@ def _found(model: Any, summary: Mapping[str, Any]) -> dict[str, str]:
     for name, title in (("bandwidth", "bandwidth"), ("lam", "penalty λ")):
         if name in summary:
             found[title] = "∞" if summary[name] is None else _number(summary[name])
-    if "features_found" in summary:
-        found["features that matter"] = listed(summary["features_found"]) or ALIKE
     if explained := features_explained(model):
         found["best explained features"] = ", ".join(explained)
     if "gram" in summary:
         found["Gram matrix"] = summary["gram"]
     if len(getattr(model, "kernel_weights_", ())) > 1:
         found["heaviest kernels"] = _kernels(model)
-    if hasattr(model, "standardize_path_"):
-        found["features"] = str(model.standardize_path_)
+    return found
+
+
+def _of_features(model: Any, summary: Mapping[str, Any]) -> dict[str, str]:
+    """Return the scale of the features, and which of them matter."""
+    found = {}
+    if (scale := scale_in_words(model)) is not None:
+        found["features"] = scale
+    if "features_found" in summary:
+        found["features that matter"] = listed(summary["features_found"]) or ALIKE
     return found
 
 

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from daskmm.cluster._fitted_centers import FittedCenters
 from daskmm.data.blocks import Position
-from daskmm.kmeans.assignment import squared_distances_of
+from daskmm.kmeans.assignment import unsquared_distances_of
+from daskmm.metrics.quality import relative_margins
 from daskmm.report.means import Sampled
 
 FloatArray = NDArray[np.float64]
@@ -19,6 +20,8 @@ FloatArray = NDArray[np.float64]
 # A row is clearly in its cluster if its centre is at most half as far as the next one, or if its
 # probability is at least this large.
 _SILHOUETTE, _PROBABILITY = 0.5, 0.9
+# Least share of such rows for which clusters are compared by it.
+_LEAST_CLEAR = 0.005
 # Least number of a cluster's rows in the sample for a share of them.
 _LEAST_ROWS = 10
 
@@ -45,6 +48,11 @@ class Separation:
     clear_by_cluster: FloatArray
     by_probability: bool
 
+    @property
+    def tells(self) -> bool:
+        """Whether some rows are clearly in their cluster; in many dimensions there may be none."""
+        return self.clear >= _LEAST_CLEAR
+
 
 def separation_of(model: Any, sampled: Sampled | None) -> Separation | None:
     """Measure the separation; None without a sample, for kernels and for a single cluster."""
@@ -70,13 +78,7 @@ def separation_of(model: Any, sampled: Sampled | None) -> Separation | None:
 def _silhouettes(model: Any, sampled: Sampled) -> FloatArray:
     fitted = FittedCenters.of(model)
     rows, labels = sampled
-    distances = squared_distances_of(rows, Position(0, 0), fitted.coordinates, fitted.state)
-    # Divergences grow with the square of a distance.
-    if fitted.state.distortion.degree != 1:
-        distances = np.sqrt(distances)
+    distances = unsquared_distances_of(rows, Position(0, 0), fitted.coordinates, fitted.state)
     own = np.take_along_axis(distances, labels[:, None], axis=1)[:, 0]
     np.put_along_axis(distances, labels[:, None], np.inf, axis=1)
-    other = distances.min(axis=1)
-    widest = np.maximum(own, other)
-    known = np.isfinite(widest) & (widest > 0)
-    return np.divide(other - own, widest, out=np.zeros(len(rows)), where=known)
+    return relative_margins(own, distances.min(axis=1))

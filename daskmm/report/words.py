@@ -114,11 +114,16 @@ def of_separation(separation: Separation | None) -> str:
             f"Of the sampled rows, {share} belong to their cluster with a probability of at least "
             f"90%; the mean probability is {readable_share(separation.score)}."
         )
+    near = f"{share} are at least twice as near to the centre of their own cluster as to any other"
+    if not separation.tells:
+        near = (
+            "hardly any are twice as near to the centre of their own cluster as to any other, "
+            "which is usual with many columns"
+        )
     judged = next(text for least, text in _JUDGEMENTS if separation.score >= least)
     return (
-        f"Of the sampled rows, {share} are at least twice as near to the centre of their own "
-        f"cluster as to any other; the simplified silhouette is {separation.score:.2f}, where 1 "
-        f"is perfect: {judged}."
+        f"Of the sampled rows, {near}; the simplified silhouette is {separation.score:.2f}, where "
+        f"1 is perfect: {judged}."
     )
 
 

@@ -55,12 +55,17 @@ def terms(
     ------
     ValueError
         If `labels` and `texts` do not match.
+    TypeError
+        If labels are not numbers, or texts are not text.
 
     References
     ----------
     Grootendorst, "BERTopic: Neural topic modeling with a class-based TF-IDF procedure",
     arXiv 2203.05794, 2022.
     """
+    for name, value in (("labels", labels), ("texts", texts)):
+        if value is None or isinstance(value, str):
+            raise TypeError(f"{name} must have an entry for each row, got {value!r:.40}.")
     given = CountVectorizer() if vectorizer is None else clone(vectorizer)
     given.set_params(min_df=1, max_df=1.0, max_features=None)
     lazy = dask.is_dask_collection(texts)
@@ -142,6 +147,14 @@ def _counted(labels: Any, texts: Any, vectorizer: CountVectorizer) -> _Counts:
     labels, texts = np.asarray(labels), list(texts)
     if len(labels) != len(texts):
         raise ValueError(f"A block has {len(labels)} labels and {len(texts)} texts.")
+    if labels.dtype.kind in "OUST":
+        raise TypeError(
+            f"labels must be integers, and one is {labels[0]!r:.40}. They come first: "
+            "terms(labels, texts)."
+        )
+    for text in texts:
+        if not isinstance(text, str):
+            raise TypeError(f"texts must be text, and one is {text!r:.40}: give '' for none.")
     held = [text for text, label in zip(texts, labels, strict=True) if label >= 0]
     names, own = np.unique(labels[labels >= 0].astype(np.int64), return_inverse=True)
     if not any(map(vectorizer.build_analyzer(), held)):  # scikit-learn refuses texts without terms

@@ -58,9 +58,11 @@ def test_what_a_mixture_does_not_have_is_refused(table, tmp_path, capsys):
     code, _, error = run(capsys, *more)
     assert code == 2
     assert "--outliers needs a k-means model" in error
-    code, _, error = run(capsys, "update", out, table, "--key", "again", "--unknown", "missing")
-    assert code == 2
-    assert "--unknown is about mixed columns" in error
+    again = ["update", out, table, "--key", "again"]
+    for command in (again, more[:-2]):
+        code, _, error = run(capsys, *command, "--unknown", "missing")
+        assert code == 2
+        assert "--unknown is about mixed columns" in error
 
 
 def test_a_run_of_a_mixture_takes_new_rows(table, tmp_path, capsys):

@@ -153,6 +153,17 @@ def test_nothing_is_fitted_if_the_table_of_labels_cannot_be_written(
 
 # With NumPy 2.5, pandas 2 warns where it joins frames with dates.
 @pytest.mark.filterwarnings("ignore:The 'generic' unit for NumPy timedelta")
+def test_integers_of_csv_that_the_model_uses_remain_integers(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pd.DataFrame({"a": range(60), "b": np.arange(60) / 8}).to_csv("rows.csv", index=False)
+    fit = ["-k", "2", "--missing", "partial", "--no-pictures", "--quiet", "--out", "run"]
+    assert main(["fit", "rows.csv", *fit]) == 0
+    assert "missing values" in json.loads((tmp_path / "run/summary.json").read_text())["scale"]
+    assert main(["predict", "run", "rows.csv", "--out", "l.csv", "--keep", "all", "--quiet"]) == 0
+    written, rows = ((tmp_path / name).read_text() for name in ("l.csv", "rows.csv"))
+    assert [line.rpartition(",")[0] for line in written.split()] == rows.split()
+
+
 def test_types_of_kept_columns_of_parquet(folder):
     found = predicted(folder, "types", "parts", "labels.parquet", "--keep", "since")
     assert found["since"].tolist() == people()["since"].tolist()

@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture as Peer
 
-from daskmm import GaussianMixture, load
+from daskmm import GaussianMixture, KMeans, load
 
 K, P = 4, 3
 ELONGATED = np.array([[4.0, 0.0, 0.0], [0.0, 0.3, 0.0], [0.0, 0.0, 0.3]])
@@ -170,6 +170,18 @@ def test_a_number_of_components_is_chosen():
     with pytest.warns(UserWarning, match="Look at n_components_path_"):
         one = GaussianMixture("auto", random_state=0).fit(rng.normal(size=(500, 3)))
     assert one.n_clusters_ == 1
+
+
+def test_a_plan_knows_the_cost_of_missing_values_and_what_it_cannot_know():
+    rows = np.zeros((5_000, 8))
+    whole, partial = (
+        GaussianMixture(4, missing=missing).plan(rows).seconds for missing in ("error", "partial")
+    )
+    assert partial > 8 * whole
+    for model in (GaussianMixture("auto"), KMeans("auto")):
+        plan = model.plan(rows)
+        assert plan.seconds is None
+        assert "time is unknown, as the number of clusters is" in str(plan)
 
 
 def test_passes_are_within_those_planned():

@@ -1,10 +1,12 @@
 """Stability of clusters under resampling."""
 
 import dask.array as da
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
 from _support import ESTIMATORS, blobs, quick
+from scipy.sparse import csr_array
 
 from daskmm import KMeans, load
 
@@ -43,3 +45,17 @@ def test_chunks_do_not_matter():
     np.testing.assert_array_equal(
         named.bootstrap(frame, n_bootstraps=2, sample_size=100).stability_, expected
     )
+
+
+def test_mixed_and_sparse_rows_are_resampled_too():
+    rng = np.random.default_rng(0)
+    truth = rng.integers(2, size=300)
+    frame = pd.DataFrame(
+        {"size": 5.0 * truth + rng.normal(size=300), "kind": np.array(["a", "b"])[truth]}
+    )
+    model = KMeans(2, distortion="mixed", random_state=0).fit(frame)
+    lazy = dd.from_pandas(frame, npartitions=3)
+    for rows in (frame, lazy):
+        assert model.bootstrap(rows, n_bootstraps=3).stability_.min() > 0.9
+    sparse = KMeans(4, standardize=False, random_state=0).fit(csr_array(X))
+    assert sparse.bootstrap(csr_array(X), n_bootstraps=3).stability_.min() > 0.9

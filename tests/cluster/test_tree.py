@@ -7,7 +7,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 
-from daskmm import ClusterTree, KMeans, PowerKMeans
+from daskmm import ClusterTree, KMeans, PowerKMeans, load
 from daskmm.kmeans.branches import shared_out
 
 UNSCALED = KMeans(n_init=1, standardize=False)
@@ -132,6 +132,19 @@ def test_parameters_that_cannot_be_used_are_refused_before_reading(settings, wor
 def test_levels_beyond_the_tree_are_refused(tree, digits):
     with pytest.raises(ValueError, match="level must be from -2 to 1, got 2"):
         tree.predict(digits, 2)
+
+
+def test_trees_are_saved_planned_and_summarised(tree, digits, tmp_path):
+    tree.save(tmp_path / "tree")
+    loaded = load(tmp_path / "tree")
+    for level in (0, -1):
+        np.testing.assert_array_equal(loaded.predict(digits, level), tree.predict(digits, level))
+    assert loaded.estimator.get_params() == tree.estimator.get_params()
+    assert len(tree.summary_) == 48
+    plan = tree.plan(digits)
+    assert list(plan.stages) == ["first level", "other levels", "leaves"]
+    assert abs(plan.passes - tree.n_passes_) <= 25
+    assert plan.max_passes >= tree.n_passes_
 
 
 def test_a_tree_that_is_not_fitted_says_so(digits):

@@ -14,6 +14,7 @@ from zarr.storage import ObjectStore, WrapperStore
 
 from daskmm import KMeans
 from daskmm.cli.main import main
+from daskmm.data.blocks import as_dask_array
 from daskmm.data.files import open_data
 
 ROWS = np.random.default_rng(0).normal(size=(400, 3)) + np.repeat([[0.0], [9.0]], 200, axis=0)
@@ -94,3 +95,9 @@ def test_an_unknown_address_of_icechunk_is_refused():
     pytest.importorskip("icechunk", reason="needs icechunk (pip install icechunk)")
     with pytest.raises(ValueError, match=r"icechunk\+ftp://x cannot be opened: addresses are"):
         open_data("icechunk+ftp://x")
+
+
+def test_few_chunks_remain_as_many_blocks_for_the_threads_of_a_cluster():
+    for n_chunks, n_blocks in ((8, 8), (64, 16)):
+        store = zarr.zeros((64_000, 2), chunks=(64_000 // n_chunks, 2))
+        assert as_dask_array(store).numblocks == (n_blocks, 1)

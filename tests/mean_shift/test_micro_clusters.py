@@ -233,6 +233,10 @@ def test_plan_of_micro_clusters_reads_nothing_and_bounds_the_passes():
     # Few enough rows are blurred one by one.
     few = da.zeros((estimators.EXACT_ROWS, 20), chunks=(10**4, -1))
     assert WeightedBlurringMeanShift().plan(few).max_passes > 300
+    table = da.from_array(np.arange(40_000.0).reshape(-1, 2), chunks=(5_000, 2))
+    plan = WeightedBlurringMeanShift().plan(table[table[:, 0] >= 0])  # of unknown length
+    assert plan.passes <= 8
+    assert plan.max_passes > 300
 
 
 def test_a_checkpoint_resumes_between_the_passes(tmp_path, monkeypatch):

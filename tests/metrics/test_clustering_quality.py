@@ -9,9 +9,11 @@ import pandas as pd
 import pytest
 import sklearn.metrics
 from _support import blobs, counting_computes
+from scipy.sparse import csr_array
+from sklearn.metrics.pairwise import nan_euclidean_distances
 from sklearn.model_selection import GridSearchCV
 
-from daskmm import KMeans
+from daskmm import GaussianMixture, KMeans, PowerKMeans
 from daskmm.metrics import (
     calinski_harabasz_score,
     davies_bouldin_score,
@@ -134,7 +136,55 @@ def test_scores_are_numbers():
     search = GridSearchCV(
         KMeans(random_state=0),
         {"n_clusters": [2, 3]},
-        scoring=lambda model, rows, y=None: silhouette_score(rows, model.predict(rows)),
+        scoring=silhouette_score,
         cv=2,
     ).fit(X)
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+
+
+def mixed_rows(n=200):
+    rng = np.random.default_rng(0)
+    truth = rng.integers(2, size=n)
+    return pd.DataFrame(
+        {
+            "size": 4.0 * truth + rng.normal(size=n),
+            "color": np.array(["red", "blue", "green"])[(truth + (rng.random(n) < 0.1)) % 3],
+        }
+    ).mask(rng.random((n, 2)) < 0.05)
+
+
+def test_a_model_measures_silhouettes_in_its_own_scale_whatever_its_rows_are():
+    units = X * [1.0, 50.0, 1000.0]
+    model = KMeans(4, standardize=True, random_state=0).fit(units)
+    for rows, given in [
+        (units, model),
+        (csr_array(units), model),
+        (da.from_array(units, 70), model),
+    ]:
+        scaled = units / model.scale_
+        expected = sklearn.metrics.silhouette_score(scaled, model.labels_)
+        assert silhouette_score(rows, given) == pytest.approx(expected, abs=1e-6)
+        expected = simplified_silhouette_score(
+            scaled, model.labels_, centers=model.cluster_centers_ / model.scale_
+        )
+        found = simplified_silhouette_score(rows, given)
+        assert found == pytest.approx(expected, abs=1e-6)
+        assert found.standard_error == pytest.approx(expected.standard_error, rel=1e-3)
+    holes = np.where(np.random.default_rng(0).random(units.shape) < 0.1, np.nan, units)
+    holes = holes[~np.isnan(holes).all(axis=1)]
+    gaps = KMeans(4, standardize=True, missing="partial", random_state=0).fit(holes)
+    apart = nan_euclidean_distances(holes / gaps.scale_)
+    apart = np.where(np.isnan(apart), np.sqrt(np.nanmean(apart**2)), apart)
+    np.fill_diagonal(apart, 0.0)
+    expected = sklearn.metrics.silhouette_score(apart, gaps.labels_, metric="precomputed")
+    assert silhouette_score(holes, gaps) == pytest.approx(expected, abs=0.01)
+    for cls, distortion in [(PowerKMeans, "manhattan"), (PowerKMeans, "kl"), (KMeans, "mixed")]:
+        rows = mixed_rows() if distortion == "mixed" else np.abs(X)
+        missing = "partial" if distortion == "mixed" else "error"
+        model = cls(2, distortion=distortion, missing=missing, random_state=0).fit(rows)
+        assert 0.2 < silhouette_score(rows, model) < 1.0
+        assert 0.2 < simplified_silhouette_score(rows, model) < 1.0
+    frame = dd.from_pandas(rows, npartitions=3)
+    assert silhouette_score(frame, model) == pytest.approx(silhouette_score(rows, model), abs=0.05)
+    with pytest.raises(TypeError, match="GaussianMixture does not measure distances"):
+        silhouette_score(X, GaussianMixture(2))

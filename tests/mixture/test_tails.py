@@ -81,3 +81,17 @@ def test_a_warm_start_continues_with_the_degrees_that_were_learned():
 def test_missing_values_are_refused():
     with pytest.raises(ValueError, match="takes no missing values"):
         GaussianMixture(tails="student", missing="partial").fit(np.zeros((4, 2)))
+
+
+@pytest.mark.filterwarnings("ignore:.*as narrow in some direction:UserWarning")
+def test_far_rows_stay_in_the_tails_and_covariance_types_can_be_compared():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=900)
+    shapes = np.array([np.diag([1, 2, 0.5]), np.eye(3), [[1, 0.9, 0], [0.9, 1, 0], [0, 0, 1]]])
+    X = CENTERS[labels] + np.einsum("ij,ijk->ik", rng.standard_t(4, (900, 3)), shapes[labels])
+    X[:3] = np.diag([500.0, -800.0, 1000.0])
+    model = GaussianMixture(3, covariance_type="auto", tails="student", random_state=0).fit(X)
+    assert model.covariance_type_ == "full"
+    assert model.weights_.min() > 0.25
+    with pytest.warns(UserWarning, match="'spherical' was taken, the simplest"):
+        GaussianMixture(8, covariance_type="auto", tails="student", random_state=0).fit(X[9:25])

@@ -12,13 +12,15 @@ import dask.dataframe as dd
 import html5lib
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 import scipy.sparse as sp
+import zarr
 from _support import CountingSource
 from sklearn.datasets import load_wine
 
 import daskmm
-from daskmm import EntropyPowerKMeans, KernelPowerKMeans, KMeans, PowerKMeans, plot
+from daskmm import ClusterTree, EntropyPowerKMeans, KernelPowerKMeans, KMeans, PowerKMeans, plot
 from daskmm.cli import printing, run_folder
 from daskmm.cli.main import main
 from daskmm.cli.run_folder import write_run
@@ -535,3 +537,34 @@ def test_reports_and_commands_tell_far_clusters(tmp_path):
     with pytest.warns(UserWarning, match=r"leave the farthest rows out of the fit by trim=0\.003"):
         KMeans(3, random_state=0).fit(rows)
     KMeans(3, random_state=0, trim=0.003).fit(rows)
+
+
+def test_runs_are_written_of_whatever_was_fitted(tmp_path):
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 3)), columns=list("abc"))
+    lazy = pl.from_pandas(frame).lazy()
+    updated = KMeans(3, random_state=0)
+    for part in (lazy.head(30), lazy.tail(30)):
+        updated.partial_fit(part)
+    models = {
+        "frame": KMeans(3, random_state=0).fit(lazy),
+        "tree": ClusterTree((3, 2), random_state=0).fit(lazy),
+        "updated": updated,
+    }
+    for name, model in models.items():
+        write_run(tmp_path / name, model, lazy, report=False)
+        labels = np.asarray(zarr.open_array(tmp_path / name / "labels.zarr"))
+        np.testing.assert_array_equal(labels, model.predict(lazy))
+
+
+def test_long_tails_show_medians_and_many_columns_no_share_of_clear_rows():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"pay": rng.lognormal(0, 1.5, 400), "age": rng.normal(size=400)})
+    model = KMeans(2, standardize=True, random_state=0).fit(X)
+    page = "".join(page_of(model, X, Sampled(X.to_numpy(), model.labels_)).itertext())
+    assert "(median " in page
+    assert "clearly in it" in page
+    wide = pd.DataFrame(rng.normal(size=(400, 60)), columns=[f"x{j}" for j in range(60)])
+    model = KMeans(2, standardize=True, random_state=0).fit(wide)
+    page = "".join(page_of(model, wide, Sampled(wide.to_numpy(), model.labels_)).itertext())
+    assert "hardly any are twice as near" in page
+    assert "clearly in it" not in page

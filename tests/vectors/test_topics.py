@@ -137,3 +137,13 @@ def test_bertopic_takes_a_fitted_clusterer_and_finds_the_same_terms():
 def test_workers_of_a_cluster_find_the_same_terms(local_client):
     texts = dask.bag.from_sequence(TEXTS, npartitions=4)
     assert_same_terms(terms(LABELS, texts, 3), terms(LABELS, TEXTS, 3))
+
+
+def test_swapped_and_missing_arguments_are_named():
+    labels, texts = [0, 1], ["one two", "three"]
+    with pytest.raises(TypeError, match=r"labels must be integers.*terms\(labels, texts\)"):
+        terms(texts, labels)
+    with pytest.raises(TypeError, match="texts must have an entry for each row, got None"):
+        terms(labels, None)
+    with pytest.raises(TypeError, match="texts must be text, and one is None"):
+        terms(labels, ["one", None])

@@ -160,6 +160,10 @@ class Distortion(ABC):
         mean = observed_mean(rows, row_weights)[None, :]
         return float(np.average(self.distances(tile, mean, None)[:, 0], weights=row_weights))
 
+    def unsquared(self, distances: FloatArray) -> FloatArray:
+        """Return distances, or the roots of divergences, which grow with the square of one."""
+        return distances if self.degree == 1 else np.sqrt(distances)
+
     def reported(self, distances: FloatArray) -> FloatArray:
         """Convert distances to the units that users see."""
         return distances
