@@ -75,9 +75,14 @@ def describe_look(look: Any) -> str:
     """Describe what a monitor saw in a batch."""
     cost = f"cost {look.cost / look.reference_cost:.3g} times that of the reference"
     lines = [f"look {look.number}, {look.n_rows:,} rows: {cost}"]
-    if not look.drifted:
-        return "\n".join([*lines, "no drift: batches usually differ as much"])
-    return "\n".join([*lines, f"drift: {listed(look.reasons, separator='; ')}"])
+    if look.drifted:
+        lines.append(f"drift: {listed(look.reasons, separator='; ')}")
+    else:
+        lines.append("no drift: batches usually differ as much")
+    if look.still_unseen:
+        known = listed([str(each) for each in look.still_unseen], separator="; ")
+        lines.append(f"reported before: {known} (predict and update need --unknown missing)")
+    return "\n".join(lines)
 
 
 def describe_plan(found: Mapping[str, Any], model: Any, plan: Plan) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, field, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -110,6 +110,9 @@ class Look:
         differs in several ways is listed once.
     p_values : dict of str to float
         For each column and each cluster, the least adjusted p-value of its tests.
+    still_unseen : list of Finding
+        Levels that the fit did not see, and that an earlier look has reported already. They are no
+        drift, but `predict` and `partial_fit` need unknown="missing" for these rows.
     """
 
     number: int
@@ -120,10 +123,13 @@ class Look:
     reference_cost: float
     findings: list[Finding]
     p_values: dict[str, float]
+    still_unseen: list[Finding] = field(default_factory=list)
 
     def __repr__(self) -> str:
         """Return what differs in words; the numbers are attributes."""
         found = "; ".join(self.reasons) or "no drift"
+        if self.still_unseen:
+            found += f"; still: {'; '.join(map(str, self.still_unseen))}"
         return f"<Look {self.number}: {self.n_rows:,} rows, {found}>"
 
     @property

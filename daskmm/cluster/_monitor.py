@@ -140,6 +140,7 @@ class Monitor:
         tested = self._tested(new, statistics, place)
         values = np.stack([(self.series + new)[-n:].values.mean(axis=0) for n in tested.lengths])
         raw = values * self.units + self.origin
+        first, still = self._told_unseen(unseen, sums.n_rows)
         found = Look(
             len(self.looks) + 1,
             int(new.numbers[0] if place is None else self.series.numbers[place]),
@@ -147,11 +148,9 @@ class Monitor:
             self.level,
             sums.cost,
             self.reference_cost,
-            [
-                *self._first_seen(unseen, sums.n_rows),
-                *tested.findings(self.level, statistics, raw, self.units),
-            ],
+            [*first, *tested.findings(self.level, statistics, raw, self.units)],
             tested.by_subject(statistics),
+            still,
         )
         if place is None:
             self._remember(new, tested)
@@ -263,12 +262,17 @@ class Monitor:
         self.latest = new.values[0]
         self.jumps = tested.jumps(self.level)
 
-    def _first_seen(self, counts: dict[tuple[str, Any], int], n_rows: int) -> list[Finding]:
-        """Return levels that neither the fit nor an earlier look has seen."""
-        new = {key: count for key, count in counts.items() if list(key) not in self.unseen}
-        self.unseen += [list(key) for key in new]
-        ordered = sorted(new.items(), key=lambda item: -item[1])
-        return [Finding("unseen", *key, None, count / n_rows) for key, count in ordered]
+    def _told_unseen(
+        self, counts: dict[tuple[str, Any], int], n_rows: int
+    ) -> tuple[list[Finding], list[Finding]]:
+        """Return levels that the fit did not see: those of this look, and those told earlier."""
+        first: list[Finding] = []
+        still: list[Finding] = []
+        for key, count in sorted(counts.items(), key=lambda item: -item[1]):
+            told = list(key) in self.unseen
+            (still if told else first).append(Finding("unseen", *key, None, count / n_rows))
+        self.unseen += [[each.column, each.level] for each in first]
+        return first, still
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the monitor without its model to a file; an existing file is replaced."""

@@ -152,7 +152,9 @@ def test_levels_that_the_fit_did_not_see_stop_no_command(days, capsys):
     rows.to_parquet("gold.parquet")
     assert main(["monitor", "run", "gold.parquet", "--batches", "day"]) == DRIFT
     told = "column 'plan' has the level 'gold', which the fit did not see, in 10.0% of the rows"
-    assert told in capsys.readouterr().out
+    assert f"drift: {told}" in capsys.readouterr().out
+    assert main(["monitor", "run", "gold.parquet"]) == 0
+    assert f"reported before: {told}" in capsys.readouterr().out
     predict = ["predict", "run", "gold.parquet", "--out", "labels.csv", "--quiet"]
     assert main(predict) == 2
     assert "--unknown missing" in capsys.readouterr().err

@@ -370,8 +370,10 @@ def test_a_level_that_the_fit_did_not_see_is_found_once(missing, lazy):
     assert look.drifted
     assert (look.findings[0].column, look.findings[0].level) == ("plan", "gold")
     assert look.findings[0].found == share
-    again = watch.look(plans(500, 2, new=0.002)[0])
+    again = watch.look(plans(500, 2, new=0.01)[0])
     assert not again.drifted
+    assert [(each.column, each.level) for each in again.still_unseen] == [("plan", "gold")]
+    assert "no drift; still: column 'plan' has the level 'gold'" in repr(again)
 
 
 def test_a_share_of_a_level_that_changes_is_named():
