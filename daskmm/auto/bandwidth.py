@@ -271,7 +271,8 @@ def classification_gain(
     varying = weighted_variance(rows, weights) > 0
     if not varying.any():
         return 0.0
-    within, shares = partition(rows, weights, labels)
+    found = partition(rows, weights, labels)
+    within, shares = found.within, found.shares
     told = -0.5 * np.log(np.maximum(within[varying], LEAST_WITHIN)).mean()
     fitted = (len(shares) - 1) * np.log(len(rows)) / (2 * len(rows))
     return float(n_independent * (told - fitted) + (shares * np.log(shares)).sum())

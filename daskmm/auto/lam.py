@@ -38,6 +38,7 @@ EWP: Chakraborty, Paul, Das and Xu, "Entropy Weighted Power k-Means Clustering",
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -45,19 +46,26 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from dask.base import get_scheduler
+from dask.delayed import Delayed
 from numpy.typing import NDArray
 
+from daskmm.engine.distributed import client_of
 from daskmm.engine.moments import Sample
 from daskmm.engine.passes import tree_reduce
+from daskmm.engine.resources import threads_here
 from daskmm.kmeans.column_trials import ColumnTrials, trials_of
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.trials import Labels, OverStarts, Trials, spawned
+from daskmm.mm.journal import Journal
 from daskmm.numerics.distortions.bregman import PLAIN, Metric
 from daskmm.numerics.entropy import negative_entropy, softmin_weights
 from daskmm.numerics.information import Partition
 from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
+
+registered(Partition)  # `numerics` does not import `storage`
 
 # The grid, in units of the mean variance of the features; an infinite penalty keeps their weights
 # equal.
@@ -177,6 +185,7 @@ def follow_lam(
     n_starts: int = STARTS,
     n_rows: int | None = None,
     metric: Metric = PLAIN,
+    journal: Journal | None = None,
 ) -> Tried:
     """Try every penalty of a grid on a sample, and apply the rule of this module.
 
@@ -200,7 +209,10 @@ def follow_lam(
         Largest number of rows of the sample to use; `sample_rows` by default.
     metric : Metric
         Distortion and columns of the rows; squared distances by default.
+    journal : Journal, optional
+        Journal of the fit, in whose present stage the results of each penalty are kept.
     """
+    run = functools.partial(_tried_in_parts, lazy=lazy, journal=journal or Journal())
     trials = trials_of(sample, n_rows or sample_rows(n_clusters), seed, metric)
     held_out = isinstance(trials, ColumnTrials) and trials.divisible
     multiples = SPARSE_MULTIPLES if held_out else MULTIPLES
@@ -208,7 +220,7 @@ def follow_lam(
     if isinstance(trials, Trials):
         trials = trials.dithered(seed)
     elif not held_out:
-        return _follow_sharing(trials, grid, n_clusters, seed, lazy)
+        return _follow_sharing(trials, grid, n_clusters, seed, lazy, run)
     learning, fresh, noise = zip(*(spawned(one, 3) for one in spawned(seed, n_starts)), strict=True)
     # All penalties share the starts.
     task: Callable[..., list[tuple[FloatArray, FloatArray]]] = _try_lam
@@ -219,10 +231,50 @@ def follow_lam(
     else:
         shared = (trials, trials.starts(n_clusters, learning), fresh, noise[0])
     products = math.prod(trials.rows.shape) * n_clusters
-    found = tree_reduce(task, [(float(lam),) for lam in grid], shared, lazy, "try-lam", products)
+    found = run(task, [(float(lam),) for lam in grid], shared, "try-lam", products=products)
     gains, weights = (np.array(values) for values in zip(*found, strict=True))
     chosen = preferred_lam(gains)
     return Tried(LamPath(np.array(grid), gains, weights, chosen, n_clusters, len(trials.rows)))
+
+
+@registered
+@dataclass(frozen=True)
+class TriedSoFar:
+    """Number of trials of a stage, in all and so far, and the results so far."""
+
+    n_trials: int
+    n_tried: int
+    found: list[Any]
+
+    @property
+    def share(self) -> float:
+        """Share of the trials that are done."""
+        return self.n_tried / self.n_trials
+
+
+def _tried_in_parts(
+    task: Callable[..., list[Any]],
+    arguments: Sequence[tuple[Any, ...]],
+    shared: tuple[Any, ...],
+    name: str,
+    lazy: bool,
+    journal: Journal,
+    products: float = np.inf,
+) -> list[Any]:
+    """Run a task for each of some arguments, as many together as there are threads.
+
+    The journal keeps the results of each part, so a resumed fit repeats at most one part. A cluster
+    runs all tasks together.
+    """
+    so_far: TriedSoFar = journal.recall() or TriedSoFar(len(arguments), 0, [])
+    on_cluster = lazy and client_of(get_scheduler(cls=Delayed)) is not None
+    together = len(arguments) if on_cluster else threads_here()
+    while so_far.n_tried < len(arguments):
+        part = arguments[so_far.n_tried :][:together]
+        found = so_far.found + tree_reduce(task, part, shared, lazy, name, products)
+        so_far = TriedSoFar(len(arguments), so_far.n_tried + len(part), found)
+        journal.keep(so_far, iterations=0)
+    return so_far.found
 
 
 def feature_gains(sample: Sample, state: CenterState, metric: Metric) -> FloatArray:
@@ -264,14 +316,19 @@ def _threshold(gains: FloatArray) -> float:
 
 
 def _follow_sharing(
-    trials: ColumnTrials, grid: Sequence[float], n_clusters: int, seed: int, lazy: bool
+    trials: ColumnTrials,
+    grid: Sequence[float],
+    n_clusters: int,
+    seed: int,
+    lazy: bool,
+    run: Callable[..., list[Any]],
 ) -> Tried:
     """Judge every penalty by the final clusters of the starts of all penalties."""
     spawn = (spawned(one, 2) for one in spawned(seed, MIXED_STARTS))
     learning, fresh = zip(*spawn, strict=True)
     starts = trials.starts(n_clusters, learning)
-    ended: list[Ended] = tree_reduce(
-        _ends, [(float(lam),) for lam in grid], (trials, starts, fresh), lazy, "try-lam"
+    ended: list[Ended] = run(
+        _ends, [(float(lam),) for lam in grid], (trials, starts, fresh), "try-lam"
     )
     dispersions = [one.partition.within * trials.variance for one in ended]
     best = []
@@ -337,7 +394,9 @@ def _try_lam_held_out(
     return [(gains, mean)]
 
 
-class Ended(NamedTuple):
+@registered
+@dataclass(frozen=True)
+class Ended:
     """Last clusters of a start.
 
     Attributes

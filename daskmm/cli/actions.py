@@ -202,16 +202,13 @@ def _opened(arguments: argparse.Namespace) -> Any:
     """Open the table that a fit reads."""
     mixed = _is_mixed(arguments)
     categories = getattr(arguments, "categories", [])
-    if categories and getattr(arguments, "dates", ()):
-        raise UserError(
-            "--dates needs a parquet file, which records that a column has dates; those of a csv "
-            'are text. pandas.read_csv(…, parse_dates=["…"]).to_parquet("…") writes one.'
-        )
+    dated = sorted({each.rpartition(":")[0] for each in getattr(arguments, "dates", ())})
     options = {"columns": arguments.columns, "mixed": mixed, "categories": categories}
+    options["dates"] = dated
     data = open_data(arguments.input, **options, **_format(arguments))
     if mixed:
         try:
-            columns = columns_of(data._meta, getattr(arguments, "dates", ()))
+            columns = columns_of(data, getattr(arguments, "dates", ()))
         except TypeError as error:
             raise UserError(f"{error} On the command line: --dates, --columns.") from error
         known = {column.source for column in columns if column.kind == "category"}

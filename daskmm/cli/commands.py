@@ -59,7 +59,7 @@ Cluster the rows of INPUT and write a run folder:
   centers.csv          name, size, mean and centre of each cluster (not for kernels)
   summary.json         cluster sizes, history, feature weights and more, as JSON
   objective.png        objective and power by iteration
-  projection.png       a sample of rows, coloured by cluster
+  projection.png       a sample of rows, coloured by cluster (not for mixed columns)
   feature_weights.png  which features matter (--model entropy)
   report.html          all of this as one page to share (with --report)
 

@@ -47,7 +47,7 @@ def describe_update(path: str | Path, change: dict[str, Any]) -> str:
         f"cost per row: {change['cost_per_row']:.6g}, before {change['cost_per_row_before']:.6g}",
     ]
     if change["is_reference"]:
-        lines.append("'daskmm monitor' goes on from these rows")
+        lines.append("'daskmm monitor' compares the next batches with these rows")
     return "\n".join(lines)
 
 
@@ -55,8 +55,8 @@ def _updated(change: dict[str, Any]) -> str:
     moves = change["moves"]
     farthest = max(range(len(moves)), key=moves.__getitem__)
     return (
-        f"{change['n_rows']:,} rows of {printable(change['input'])}; cluster {farthest} moved "
-        f"farthest, by {moves[farthest]:.3g}"
+        f"{change['n_rows']:,} rows of {printable(change['input'])}; the centre of cluster "
+        f"{farthest} moved farthest, by a distance of {moves[farthest]:.3g} in scaled features"
     )
 
 
@@ -98,7 +98,7 @@ def _found(summary: dict[str, Any]) -> str:
     lines = [
         f"{summary['n_clusters']} clusters of {summary['n_rows']:,} rows × "
         f"{summary['n_features']:,} features",
-        f"{summary['n_iter']} iterations, {summary['n_passes']} passes over the data, "
+        f"{summary['n_iter']} iterations over all rows, {summary['n_passes']} passes, "
         f"{readable_seconds(summary['seconds'])}",
         _cluster_sizes(summary["cluster_sizes"], summary["n_rows"]),
         *_named_clusters(summary),
@@ -142,7 +142,7 @@ def _cluster_sizes(sizes: list[int], n_rows: int) -> str:
     """List the sizes; with a half-life, those of the rows that are not forgotten."""
     ordered = [f"{size:,}" for size in sorted(sizes, reverse=True)]
     # Each faded size is rounded.
-    faded = ", of rows that fade" if n_rows - sum(sizes) > len(sizes) else ""
+    faded = " (earlier rows count less)" if n_rows - sum(sizes) > len(sizes) else ""
     return f"cluster sizes{faded}, largest first: {listed(ordered, _MOST_ITEMS, ' · ')}"
 
 
@@ -162,10 +162,12 @@ def _course(summary: dict[str, Any]) -> list[str]:
             f"mean log-likelihood of a row: {summary['log_likelihood']:.6g}",
             f"{len(history)} EM steps over the table",
         ]
-    return [
-        f"inertia: {summary['inertia']:.6g}; objective: {summary['objective']:.6g}",
-        _annealing(history),
-    ]
+    updated = bool(summary.get("updates"))
+    objective = "" if updated else f"; objective: {summary['objective']:.6g}"
+    rows = " of all rows, those of the updates too" if updated else ""
+    over_all = summary["n_iter"]
+    beside = f", {over_all} of these steps over all rows" if over_all < len(history) else ""
+    return [f"inertia{rows}: {summary['inertia']:.6g}{objective}", _annealing(history) + beside]
 
 
 def _annealing(history: list[dict[str, Any]]) -> str:

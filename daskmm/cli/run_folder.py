@@ -524,7 +524,9 @@ def open_for(model: Any, path: str, **options: Any) -> Any:
     if mixed is not None:
         sources = list(dict.fromkeys(column.source for column in mixed))
         categories = [column.source for column in mixed if column.kind == "category"]
-        return open_data(path, columns=sources, mixed=True, categories=categories, **options)
+        dates = {column.source for column in mixed if column.kind in ("trend", "season")}
+        kinds = {"mixed": True, "categories": categories, "dates": sorted(dates)}
+        return open_data(path, columns=sources, fitted=True, **kinds, **options)
     names = getattr(model, "feature_names_in_", None)
     columns = None if names is None or not has_columns(path) else [str(name) for name in names]
-    return open_data(path, columns=columns, **options)
+    return open_data(path, columns=columns, fitted=True, **options)

@@ -58,6 +58,7 @@ from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import CentersProblem, Update
 from daskmm.mm.context import FitContext
 from daskmm.mm.driver import Schedule
+from daskmm.mm.journal import Journal
 from daskmm.mm.stages import Cost, Stage, nothing, run_stages
 from daskmm.numerics.columns import Expansion, MixedCoordinates
 from daskmm.numerics.distortions import DISTORTIONS
@@ -110,7 +111,7 @@ class CenterEstimator(Protocol):
         """Return feature weights for choosing the number of clusters; None for equal ones."""
 
     def _update(
-        self, survey: Survey, n_clusters: int, seed: int, lazy: bool
+        self, survey: Survey, n_clusters: int, seed: int, lazy: bool, journal: Journal
     ) -> tuple[Update, dict[str, Any], CenterState | None]:
         """Return the update of the MM steps, its fitted attributes, and one more start or None."""
 
@@ -355,7 +356,7 @@ class CenterRecipe:
         """Choose the update of the MM steps, with its parameters."""
         survey, seed = choices.survey, choices.seeds[0]
         update, fitted, found = self.model._update(
-            survey, choices.method.n_clusters, seed, choices.lazy
+            survey, choices.method.n_clusters, seed, choices.lazy, choices.context.journal
         )
         trimmed = replace(update, trim=float(self.model.trim))  # type: ignore[type-var]
         return replace(choices, update=trimmed, found=found).with_fitted(**fitted)

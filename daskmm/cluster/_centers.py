@@ -51,6 +51,7 @@ from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import PowerUpdate, Relocation, Update, to_farthest_rows
 from daskmm.metrics.quality import sampled_table
 from daskmm.mm.driver import Schedule
+from daskmm.mm.journal import Journal
 from daskmm.numerics.columns import MixedCoordinates
 from daskmm.numerics.distortions import DISTORTIONS
 from daskmm.numerics.distortions.base import Distortion
@@ -124,7 +125,7 @@ class CenterClusterer(NearestCenter):
         """Return the schedule of the powers; `critical_power` is called only if it is needed."""
 
     def _update(
-        self, survey: Survey, n_clusters: int, seed: int, lazy: bool
+        self, survey: Survey, n_clusters: int, seed: int, lazy: bool, journal: Journal
     ) -> tuple[Update, dict[str, Any], CenterState | None]:
         """Return the update of the MM steps, its fitted attributes, and one more start or None.
 

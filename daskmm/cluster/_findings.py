@@ -66,7 +66,8 @@ class Finding:
         latest = f" over the last {self.n_batches} batches" if self.n_batches > 1 else ""
         other = self.kind in ("share", "cost") and self.column is not None
         beside = f", as column {self.column!r} differs" if other else ""
-        return f"{self._difference()}{latest}{beside} (p = {self.p_value:.2g})"
+        chance = f"p = {self.p_value:.2g}, adjusted for all tests"
+        return f"{self._difference()}{latest}{beside} ({chance})"
 
     def _difference(self) -> str:
         column, cluster = f"column {self.column!r}", f"cluster {self.cluster}"
@@ -85,7 +86,10 @@ class Finding:
         if self.level is not None:
             return f"{column} has the level {self.level!r} in {share} {before}{inside}"
         way = "higher" if self.shift > 0 else "lower"
-        return f"{column} is {abs(self.shift):.2g} standard deviations {way}{inside}"
+        return (
+            f"{column} has a mean that is {abs(self.shift):.2g} standard deviations of rows {way}"
+            f"{inside}"
+        )
 
 
 @registered
@@ -139,7 +143,7 @@ class Look:
 
     @property
     def reasons(self) -> list[str]:
-        """The findings as text, such as "column 'age' is 0.6 standard deviations higher (…)"."""
+        """The findings as text, such as "column 'age' lacks 9.0% of its values (…)"."""
         return [str(finding) for finding in self.findings]
 
     @property

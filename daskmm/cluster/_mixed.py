@@ -54,7 +54,7 @@ def learned_coding(X: Any, metric_params: dict[str, Any] | None) -> tuple[Any, C
     check_synchronous()
     X = _frame(X)
     given = metric_params or {}
-    columns = columns_of(X._meta if is_frame(X) else X, given.get("dates", ()))
+    columns = columns_of(X, given.get("dates", ()))
     if names := [column.source for column in columns if column.kind == "category"]:
         if is_frame(X):
             parts = enumerate(X[names].to_delayed())

@@ -18,6 +18,7 @@ E = TypeVar("E", bound=type[BaseEstimator])
 
 # Kind of the files of models.
 KIND = "model"
+_REPLACE = "Replace it by a copy, or fit and save the model again."
 # Parameters that can name a place to write to, and their values that do not name one. The first of
 # these values is the default.
 _PLACES: dict[str, tuple[str | None, ...]] = {"checkpoint": (None,), "gram": ("auto", "recompute")}
@@ -137,15 +138,15 @@ def _loaded(path: Path, name: str) -> Any:
     if path.is_dir() and (path / "model").exists():
         path = path / "model"
     if kind_of(path) != KIND:
-        raise ValueError(f"{name} is not a model written by daskmm, or is damaged.")
+        raise ValueError(f"{name} is not a model written by daskmm, or is damaged. {_REPLACE}")
     try:
         state = read_state(path)
     except DamagedStateError as error:
-        raise ValueError(f"{name} is damaged.") from error
+        raise ValueError(f"{name} is damaged. {_REPLACE}") from error
     try:
         return _made_of(state)
     except Exception as error:
-        raise ValueError(f"{name} is damaged: {error}") from error
+        raise ValueError(f"{name} is damaged: {error}. {_REPLACE}") from error
 
 
 def _made_of(state: dict[str, Any]) -> Any:

@@ -27,6 +27,7 @@ from daskmm.cluster._findings import (
 )
 from daskmm.cluster._fitted_centers import FittedCenters
 from daskmm.cluster._mixed import unseen_levels
+from daskmm.data.names import features_named
 from daskmm.engine.passes import one_blas_thread
 from daskmm.kmeans.drift import batch_sums
 from daskmm.numerics.drift import BatchSums, in_units, units_of
@@ -47,7 +48,7 @@ _MOST_VALUES = 1 << 18
 registered(Series)  # `numerics` does not import `storage`
 
 
-@dataclass
+@dataclass(repr=False)
 class Monitor:
     """Compare batches with earlier ones; `daskmm.monitor` makes it.
 
@@ -130,8 +131,8 @@ class Monitor:
         """
         if self.stale:
             raise ValueError(
-                "The model has changed since the batches were measured. Call renew(X) with rows "
-                "that are as they should be, such as those that changed it."
+                "The model has changed since the batches were measured. Call renew(X) first: X are "
+                "usual rows, such as those of the partial_fit that changed the model."
             )
         sums, unseen = _sums_and_unseen(self.model, X, feature_dim)
         new = self._measured(sums, batch)
@@ -274,6 +275,13 @@ class Monitor:
         self.unseen += [[each.column, each.level] for each in first]
         return first, still
 
+    def __repr__(self) -> str:
+        """Return the model, how many batches are known, and the latest look."""
+        looks, n = f"{len(self.looks)} looks", len(self.series)
+        last = f", the last {self.looks[-1]!r}" if self.looks else ""
+        stale = ", to be renewed: the model has changed" if self.stale else ""
+        return f"<Monitor of {type(self.model).__name__}: {n} batches, {looks}{last}{stale}>"
+
     def save(self, path: str | PathLike[str]) -> None:
         """Write the monitor without its model to a file; an existing file is replaced."""
         write_state(Path(path), [getattr(self, each.name) for each in fields(self)[1:]])
@@ -399,7 +407,7 @@ def _series(
 def _sums_of(model: Any, X: Any, codes: Any, feature_dim: str | None) -> dict[int, BatchSums]:
     fitted = FittedCenters.of(model, "missing" if "columns_" in vars(model) else None)
     passes = fitted.passes(model, X, codes, feature_dim)
-    with one_blas_thread():
+    with one_blas_thread(), features_named(model):
         return batch_sums(passes, fitted.coordinates, fitted.state)
 
 
@@ -409,7 +417,7 @@ def _sums_and_unseen(
     """Return the sums of a batch, and how often levels occur that the fit did not see."""
     found = _sums_of(model, X, None, feature_dim)
     if not found:
-        raise ValueError("The batch has no row with a value.")
+        raise ValueError("The batch has no row with a value, so nothing can be compared.")
     unseen = unseen_levels(X, getattr(model, "columns_", ()))
     counts = Counter[str]()
     for (column, _), count in unseen.items():

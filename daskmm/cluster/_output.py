@@ -31,7 +31,7 @@ def labels_of_table(
 ) -> Any:
     """Compute labels of new rows with a block function, and return them in the form of `X`."""
     X = by_name(estimator, X)
-    table = read_table(estimator, X, reset=False)
+    table = read_table(estimator, X, reset=False, least_rows=0)
     if isinstance(X, Raster):
         return X.on_grid(map_rows(function, table, *shared, grid=grid_of(X)), NAME)
     if is_frame(X):
@@ -54,7 +54,7 @@ def values_of_table(
     their grid. Both are called `name`.
     """
     X = by_name(estimator, X)
-    table = read_table(estimator, X, reset=False)
+    table = read_table(estimator, X, reset=False, least_rows=0)
     if is_frame(X) and columns is None:
         return map_frame(function, X, *shared, dtype=np.float64, name=name)
     grid = grid_of(X)
@@ -110,7 +110,7 @@ def as_asked(estimator: BaseEstimator, labels: Any, X: Any) -> Any:
 def distances_of_table(estimator: Any, X: Any, *state: Any) -> Any:
     """Return the distances of a table to the centres in the form that `set_output` asks for."""
     X = by_name(estimator, X)
-    table = read_table(estimator, X, reset=False)
+    table = read_table(estimator, X, reset=False, least_rows=0)
     names, dtype = estimator.get_feature_names_out(), float_dtype(table.dtype)
     if isinstance(X, Raster):
         values = map_rows(

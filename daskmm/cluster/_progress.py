@@ -152,6 +152,8 @@ class ProgressLine(ProgressReport):
         self._clock = threading.Thread(target=self._tick, daemon=True)
 
     def __enter__(self) -> Self:
+        self._level = logger.level
+        logger.setLevel(min(logger.getEffectiveLevel(), logging.INFO))
         logger.addHandler(self._logged)
         super().__enter__()
         self._clock.start()
@@ -166,6 +168,7 @@ class ProgressLine(ProgressReport):
         self._ended.set()
         self._clock.join()
         logger.removeHandler(self._logged)
+        logger.setLevel(self._level)
         super().__exit__(*raised)
         if self.in_place:
             self.stream.write("\n")
@@ -185,7 +188,7 @@ class _Logged(logging.Handler):
     """Write log messages to the stream of a progress line."""
 
     def __init__(self, line: ProgressLine) -> None:
-        super().__init__(logging.WARNING)
+        super().__init__(logging.INFO)
         self.line = line
 
     def emit(self, record: logging.LogRecord) -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from daskmm.auto.lam import TriedSoFar
 from daskmm.kmeans.costs import LAST_POWER, LAST_STEPS
 from daskmm.kmeans.sample_annealing import LARGER_SAMPLE_TOL
 from daskmm.mean_shift.blurring import CALM_ITERATIONS, Progress
@@ -111,6 +112,8 @@ class TimeLeft:
 
     def _share_of(self, found: Any) -> float:
         """Return how much of its stage has been done, given its latest result."""
+        if isinstance(found, TriedSoFar):
+            return found.share
         if isinstance(found, Progress):
             done, left = _sweeps(found)
         elif isinstance(found, list) and all(isinstance(run, Run) for run in found):

@@ -33,6 +33,7 @@ from daskmm.engine.passes import Persist
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import EntropyUpdate, Update
 from daskmm.mm.driver import IterationRecord, Schedule
+from daskmm.mm.journal import Journal
 
 # If lam="auto" makes no choice, λ is this share of the mean feature variance.
 AUTO_LAM = 0.5
@@ -205,13 +206,15 @@ class EntropyPowerKMeans(CenterClusterer):
         return without_unrelated(without_rare(survey, some), some, seed)
 
     def _update(
-        self, survey: Survey, n_clusters: int, seed: int, lazy: bool
+        self, survey: Survey, n_clusters: int, seed: int, lazy: bool, journal: Journal
     ) -> tuple[Update, dict[str, Any], CenterState | None]:
         fitted: dict[str, Any] = {}
         lam = given_lam(self.lam, survey.mean_variance)
         tried = None
         if lam is None and self.distortion != "manhattan":
-            tried = follow_lam(survey.core, n_clusters, seed, lazy, metric=survey.metric)
+            tried = follow_lam(
+                survey.core, n_clusters, seed, lazy, metric=survey.metric, journal=journal
+            )
             fitted["lam_path_"], lam = tried.path, tried.path.lam
         elif lam is None:
             lam = AUTO_LAM * survey.mean_variance

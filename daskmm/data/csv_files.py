@@ -92,8 +92,10 @@ def open_csv(
     encoding: str | None = None,
     keep: Sequence[str] = (),
     categories: Sequence[str] = (),
+    dates: Sequence[str] = (),
+    fitted: bool = False,
 ) -> Any:
-    """Open csv files as one dask DataFrame: float64, and text in columns of categories.
+    """Open csv files as one dask DataFrame: float64, text of categories, and dates.
 
     Parameters
     ----------
@@ -107,12 +109,16 @@ def open_csv(
         Further columns, which are read as text and come after the others.
     categories : sequence of str, optional
         Columns, among those to read, whose values are categories even if they look like numbers.
+    dates : sequence of str, optional
+        Columns, among those to read, with dates of ISO 8601, such as 2026-02-03.
+    fitted : bool
+        Whether the columns are those of a fitted model, so that none can be left out.
 
     Raises
     ------
     ValueError
-        If the format is unclear, if the only file has no rows, if lines have another number of
-        fields than the header, or if columns to read are not numeric.
+        If the format is unclear, if the only file of a fit has no rows, if lines have another
+        number of fields than the header, or if columns to read are not numeric.
     """
     import dask.dataframe as dd
     import pandas as pd
@@ -120,12 +126,12 @@ def open_csv(
     files = _files(path)
     head, encoding = _head(files[0], encoding)
     found = _told(files[0], head, separator, decimal, encoding)
-    if len(files) == 1 and not _rows_of(head, found).strip():
+    if len(files) == 1 and not fitted and not _rows_of(head, found).strip():
         raise ValueError(f"{path} has no rows below its header.")
     kinds, words = _kinds(head, found)
     used = [name for name in found.names if name not in keep] if columns is None else columns
     wanted = list(dict.fromkeys([*used, *keep]))
-    missing = sorted({*wanted, *categories} - set(found.names))
+    missing = sorted({*wanted, *categories, *dates} - set(found.names))
     if missing:
         raise ValueError(
             f"{path} has no column {', '.join(map(repr, missing))}; it has "
@@ -141,22 +147,32 @@ def open_csv(
     text = [
         f"{name!r} (such as {words[name][0]!r}) in line {words[name][1]}"
         for name in used
-        if name in words and name not in categories
+        if name in words and name not in (*categories, *dates)
     ]
     if text:
-        raise ValueError(
-            f"{path} has columns that are not numeric: {', '.join(text)}. Encode them, or choose "
-            "the columns to use (columns=, on the command line --columns), or name those that are "
-            "categories (on the command line --categories)."
+        remedy = (
+            "The model was fitted to numbers or flags in these columns."
+            if fitted
+            else "Encode them, or choose the columns to use (columns=, on the command line "
+            "--columns), or name those that are categories (on the command line --categories)."
         )
-    numbers = [name for name in used if name not in categories]
+        raise ValueError(f"{path} has columns that are not numeric: {', '.join(text)}. {remedy}")
+    numbers = [name for name in used if name not in (*categories, *dates)]
     dtypes = {name: "boolean" if kinds[name] == "flags" else "float64" for name in numbers}
     dtypes |= {name: "str" for name in wanted if name not in dtypes}
     kept = pd.Series([], dtype="str")
     meta = pd.DataFrame({n: kept if dtypes[n] == "str" else np.empty(0) for n in wanted})
+    meta = meta.astype(dict.fromkeys(dates, "datetime64[ns]"))
     blocks = list(_blocks(files, found.encoding))
     return dd.from_map(
-        _read, blocks, format=found, dtypes=dtypes, meta=meta, label="csv", enforce_metadata=False
+        _read,
+        blocks,
+        format=found,
+        dtypes=dtypes,
+        dates=tuple(dates),
+        meta=meta,
+        label="csv",
+        enforce_metadata=False,
     )
 
 
@@ -467,8 +483,10 @@ def _blocks(files: list[str], encoding: str) -> Iterator[_Block]:
             yield _Block(path, start, _BLOCK_BYTES)
 
 
-def _read(block: _Block, format: CsvFormat, dtypes: dict[Any, str]) -> Any:
-    """Read a block as a pandas DataFrame of float64."""
+def _read(
+    block: _Block, format: CsvFormat, dtypes: dict[Any, str], dates: tuple[str, ...] = ()
+) -> Any:
+    """Read a block as a pandas DataFrame of float64, text and dates."""
     from fsspec.utils import read_block
 
     with _open(block.path) as file:
@@ -489,7 +507,24 @@ def _read(block: _Block, format: CsvFormat, dtypes: dict[Any, str]) -> Any:
     else:
         frame = _parsed(_line_of_blanks(format), format, dtypes)[:0]
     numbers = {name: np.float64 for name, dtype in dtypes.items() if dtype != "str"}
-    return frame[list(dtypes)].astype(numbers)
+    frame = frame[list(dtypes)].astype(numbers)
+    for name in dates:
+        frame[name] = _dates(block, frame[name])
+    return frame
+
+
+def _dates(block: _Block, series: Any) -> Any:
+    """Return the dates that a column of text has; empty fields are missing values."""
+    import pandas as pd
+
+    text = series.str.strip()
+    found = pd.to_datetime(text, format="ISO8601", errors="coerce")
+    if (bad := (found.isna() & text.notna() & (text != "")).to_numpy()).any():
+        raise ValueError(
+            f"{block.path}: column {series.name!r} has {text[bad].iloc[0]!r}, which is no date "
+            "such as 2026-02-03 or 2026-02-03T12:30."
+        )
+    return found.dt.tz_localize(None).astype("datetime64[ns]")
 
 
 def _line_of_blanks(format: CsvFormat) -> str:

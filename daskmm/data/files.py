@@ -55,7 +55,9 @@ def open_data(
     encoding: str | None = None,
     mixed: bool = False,
     categories: Sequence[str] = (),
+    dates: Sequence[str] = (),
     feature_dim: str | None = None,
+    fitted: bool = False,
 ) -> Any:
     """Open a table on disk without reading it.
 
@@ -90,11 +92,16 @@ def open_data(
     mixed : bool
         Whether columns may be of any kind (for ``distortion="mixed"``), not only numbers.
     categories : sequence of str, optional
-        Columns of csv files that are categories, if `mixed`; all others are numbers. Parquet files
-        store the types of their columns.
+        Columns of csv files that are categories, if `mixed`. Parquet files store the types of their
+        columns.
+    dates : sequence of str, optional
+        Columns of csv files that are dates (ISO 8601), if `mixed`; all others are numbers or flags.
     feature_dim : str, optional
         Dimension of the features in a NetCDF file or in a zarr group that xarray wrote; the other
         dimensions are the rows.
+    fitted : bool
+        Whether the columns are those of a fitted model, which messages then do not suggest to
+        change.
 
     Returns
     -------
@@ -130,7 +137,8 @@ def open_data(
         # fsspec also chains addresses by "::", as in simplecache::s3://…
         text, component = (text, None) if "://" in name else (store, name)
     kind = _kind(text)
-    if mixed and kind != "parquet" and not (categories and kind == "csv"):
+    known = bool(categories or dates or fitted)
+    if mixed and kind != "parquet" and not (known and kind == "csv"):
         raise ValueError(
             f"{text}: mixed columns are read from parquet files, which record the kind of each, or "
             "from csv files whose categories are named (categories=, on the command line "
@@ -156,8 +164,9 @@ def open_data(
         _require_dataframes(kind)
         with refusals(text):
             if kind == "csv":
-                return open_csv(text, columns, separator, decimal, encoding, keep, categories)
-            return _open_frame(text, kind, columns, keep, mixed)
+                form = separator, decimal, encoding
+                return open_csv(text, columns, *form, keep, categories, dates, fitted)
+            return _open_frame(text, kind, columns, keep, mixed, fitted)
     if columns is not None or keep:
         raise ValueError(f"{text} has no named columns; they belong to csv and parquet files.")
     if kind == "zarr" and (table := open_sparse_group(text, component, chunks)) is not None:
@@ -463,7 +472,12 @@ def _require_dataframes(kind: str) -> None:
 
 
 def _open_frame(
-    path: str, kind: str, columns: Sequence[str] | None, keep: Sequence[str], mixed: bool
+    path: str,
+    kind: str,
+    columns: Sequence[str] | None,
+    keep: Sequence[str],
+    mixed: bool,
+    fitted: bool,
 ) -> Any:
     import dask.dataframe as dd
 
@@ -490,6 +504,8 @@ def _open_frame(
     try:
         check_columns(frame.dtypes[list(used)], path)
     except ValueError as error:
+        if fitted:
+            raise
         raise ValueError(
             f"{error} Or choose the columns to use (columns=, on the command line --columns)."
         ) from error

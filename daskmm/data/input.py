@@ -50,7 +50,9 @@ def check_synchronous() -> None:
         ) from error
 
 
-def read_table(estimator: BaseEstimator, X: Any, reset: bool) -> NDArray | da.Array:
+def read_table(
+    estimator: BaseEstimator, X: Any, reset: bool, least_rows: int = 1
+) -> NDArray | da.Array:
     """Return a table as a numpy array, as sparse rows, or as a dask array of whole rows.
 
     Finiteness is tested later, block by block in the passes.
@@ -63,6 +65,8 @@ def read_table(estimator: BaseEstimator, X: Any, reset: bool) -> NDArray | da.Ar
         The table, or a table of another library that `unwrapped` converts.
     reset : bool
         Whether to set these attributes (fit) or to check `X` against them (predict).
+    least_rows : int
+        Least number of rows of a dense table in memory.
 
     Raises
     ------
@@ -103,7 +107,14 @@ def read_table(estimator: BaseEstimator, X: Any, reset: bool) -> NDArray | da.Ar
     elif isinstance(X, np.ndarray) and X.dtype.kind in "cmMSUV":
         check_dtype(X.dtype, "X")
     try:
-        return validate_data(estimator, X, reset=reset, dtype="numeric", ensure_all_finite=False)
+        return validate_data(
+            estimator,
+            X,
+            reset=reset,
+            dtype="numeric",
+            ensure_all_finite=False,
+            ensure_min_samples=least_rows,
+        )
     except (ValueError, TypeError) as error:
         if _OF_X.search(str(error)):
             raise

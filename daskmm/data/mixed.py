@@ -22,6 +22,9 @@ from daskmm.storage.records import registered
 # keys of the rows, not categories.
 MOST_LEVELS = 1000
 _KEYED_SHARE, _KEYED_ROWS = 0.9, 20
+_TOO_MANY = (
+    f"X has more than {MOST_LEVELS:,} levels in column {{!r}}. Join some, or leave the column out."
+)
 _PARTS = ("trend", "season")
 DAYS_OF_YEAR = 365.25
 
@@ -69,12 +72,12 @@ def expansion_of(columns: Sequence[Column]) -> Expansion:
 
 
 def columns_of(frame: Any, dates: Iterable[str]) -> list[Column]:
-    """Return the columns of a pandas frame, described by their dtypes; rows are not needed.
+    """Return the columns of a frame, described by their dtypes.
 
     Parameters
     ----------
-    frame : pandas DataFrame
-        The frame.
+    frame : DataFrame of pandas or dask
+        The frame, or an empty one with its columns. Rows are read only for an error message.
     dates : iterable of str
         The parts of dates to use: "day:trend", "day:season".
 
@@ -82,7 +85,7 @@ def columns_of(frame: Any, dates: Iterable[str]) -> list[Column]:
     ------
     TypeError
         If a name is not text, a column has an unsupported dtype, or `dates` omits a column of
-        dates.
+        dates. The message names all columns that cannot be used, as far as the first block shows.
     ValueError
         If the frame has no columns, or `dates` names a column that does not exist.
     """
@@ -98,17 +101,19 @@ def columns_of(frame: Any, dates: Iterable[str]) -> list[Column]:
                 "':season' (the day of the year)."
             )
         wanted.setdefault(source, []).append(part)
-    columns = []
+    columns: list[Column] = []
+    problems: list[str] = []
     for name, dtype in frame.dtypes.items():
         if not isinstance(name, str):
             raise TypeError(f"distortion='mixed' needs columns with names; X has {name!r}.")
         if types.is_datetime64_any_dtype(dtype):
             if name not in wanted:
-                raise TypeError(
+                problems.append(
                     f"X has dates in column {name!r}. Choose the parts to use, metric_params="
                     f"{{'dates': ['{name}:trend', '{name}:season']}} or one of both, or leave the "
                     "column out."
                 )
+                continue
             columns += [Column(f"{name}:{part}", name, part) for part in wanted.pop(name)]
         elif types.is_bool_dtype(dtype) and not isinstance(dtype, _categorical()):
             columns.append(Column(name, name, "flag"))
@@ -117,12 +122,25 @@ def columns_of(frame: Any, dates: Iterable[str]) -> list[Column]:
         elif isinstance(dtype, _categorical()) or types.is_string_dtype(dtype):
             columns.append(Column(name, name, "category"))
         else:
-            raise TypeError(f"X has column {name!r} of dtype {dtype}, which is of no known kind.")
+            problems.append(f"X has column {name!r} of dtype {dtype}, which is of no known kind.")
+    if problems:
+        raise TypeError(" ".join([*problems, *_keys_told(frame, columns)]))
     if wanted:
         raise ValueError(f"dates: column {next(iter(wanted))!r} has no dates.")
     if not columns:
         raise ValueError("Found array with 0 feature(s): X has no columns.")
     return columns
+
+
+def _keys_told(frame: Any, columns: Sequence[Column]) -> list[str]:
+    """Return sentences about columns of a frame, or of its first block, with too many levels."""
+    names = [column.source for column in columns if column.kind == "category"]
+    part = (frame.partitions[0].compute() if is_frame(frame) else frame)[names]
+    try:
+        counts = part.nunique()
+    except TypeError:  # values, such as lists, that are no levels
+        return []
+    return [_TOO_MANY.format(name) for name in counts.index[counts > MOST_LEVELS]]
 
 
 def to_be_coded(X: Any) -> Any:
@@ -168,6 +186,7 @@ def levels_in(part: Any, block: int = 0) -> dict[str, Levels]:
     import pandas as pd
 
     found: dict[str, Levels] = {}
+    keys: list[str] = []
     for name in part.columns:
         if are_decimals(part[name]):
             found[name] = Levels({}, int(part[name].notna().sum()), decimals=True)
@@ -176,10 +195,12 @@ def levels_in(part: Any, block: int = 0) -> dict[str, Levels]:
             codes, levels = pd.factorize(part[name])
         except TypeError as error:
             raise _no_level(part[name], block) from error
-        _refuse_keys(name, levels)
+        if len(levels) > MOST_LEVELS:
+            keys.append(name)
         held = np.flatnonzero(codes >= 0)
         first = held[np.unique(codes[held], return_index=True)[1]]
         found[name] = Levels(dict(zip(levels.tolist(), first.tolist(), strict=True)), len(held))
+    _refuse_keys(keys)
     return found
 
 
@@ -201,8 +222,8 @@ def with_levels(columns: Sequence[Column], found: Iterable[dict[str, Levels]]) -
                 continue
             known = union.setdefault(name, {})
             known |= own.first
-            _refuse_keys(name, known)
             _refuse_other_kind(name, next(iter(known), None), own.first, block)
+        _refuse_keys([name for name, known in union.items() if len(known) > MOST_LEVELS])
     for name, known in union.items():
         if not known:
             raise ValueError(f"X has a column without any value: {name!r}. Leave it out.")
@@ -267,12 +288,9 @@ def _is_hashable(value: Any) -> bool:
     return True
 
 
-def _refuse_keys(name: str, levels: Any) -> None:
-    if len(levels) > MOST_LEVELS:
-        raise ValueError(
-            f"X has more than {MOST_LEVELS:,} levels in column {name!r}. Join some, or leave the "
-            "column out."
-        )
+def _refuse_keys(names: Sequence[str]) -> None:
+    if names:
+        raise ValueError(" ".join(_TOO_MANY.format(name) for name in names))
 
 
 def _sorted(levels: set[Any]) -> tuple[Any, ...]:

@@ -204,6 +204,8 @@ def map_rows(
     """
     if isinstance(X, da.Array):
         return _map_lazy(function, X, shared, columns, np.dtype(dtype), grid)
+    if len(X) == 0:
+        return np.empty((0,) if columns is None else (0, columns), dtype=dtype)
     blocks = row_blocks(X)
     places = positions(blocks.layout)
     tasks = [

@@ -196,7 +196,9 @@ class Checkpoint(Journal):
         self.stages = former.pop("stages")
         self.seconds, self.n_iter = former["seconds"], former["n_iter"]
         self._former = former
-        logger.info("checkpoint %s: resuming after %d iterations", self.path, self.n_iter)
+        stage = next(reversed(self.stages), "first pass")
+        done = f"{self.n_iter} iterations of the fit are done"
+        logger.info("resuming from %s at the stage %r; %s", self.path, stage, done)
 
     def _refuse(self, found: list[str]) -> None:
         """Raise if any difference to the earlier fit was found."""

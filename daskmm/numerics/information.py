@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,8 @@ FloatArray = NDArray[np.float64]
 LEAST_WITHIN = 1e-3
 
 
-class Partition(NamedTuple):
+@dataclass(frozen=True)
+class Partition:
     """Shares of the clusters, and the variance that they leave unexplained.
 
     Attributes

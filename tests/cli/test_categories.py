@@ -73,13 +73,41 @@ def test_missing_and_unknown_categories(here, capsys):
             "with --distortion cosine",
         ),
         ("flights.csv", ["--categories", "gate", "--model", "mixture"], "for --model mixture"),
-        ("flights.csv", ["--categories", "gate", "--dates", "day:trend"], "needs a parquet file"),
+        ("flights.csv", ["--categories", "gate", "--dates", "day:trend"], "has no column 'day'"),
         ("flights.parquet", ["--categories", "delay"], "has no category 'delay'"),
     ],
 )
 def test_what_is_no_category_is_told(source, options, told, here, capsys):
     assert main(["fit", source, "-k", "3", *options, *QUIET]) == 2
     assert told in capsys.readouterr().err
+
+
+def test_a_csv_is_read_as_a_model_of_a_parquet_file_with_dates_needs_it(here, capsys):
+    days = FLIGHTS[NAMES].astype({"gate": str})
+    days["day"] = pd.Timestamp("2026-01-01") + pd.to_timedelta(30 * KINDS, unit="D")
+    days.loc[5, "day"] = pd.NaT
+    days.to_parquet("days.parquet")
+    days.to_csv("days.csv", index=False)
+    mixed = ["--distortion", "mixed", "--dates", "day:trend", "--missing", "partial"]
+    assert main(["fit", "days.parquet", "-k", "3", *mixed, *QUIET]) == 0
+    found = []
+    for source in ("days.parquet", "days.csv"):
+        assert main(["predict", "run", source, "--quiet", "--out", f"{source}.csv"]) == 0
+        found.append(pd.read_csv(f"{source}.csv")["cluster"])
+        assert main(["monitor", "run", source, "--quiet"]) == 0
+    np.testing.assert_array_equal(*found)
+    out = QUIET[:-1]
+    assert main(["fit", "days.csv", "-k", "3", *mixed, *out, "other", *CATEGORIES[4:]]) == 0
+
+    capsys.readouterr()
+    days.assign(day=days["day"].dt.strftime("%d/%m/%Y")).to_csv("wrong.csv", index=False)
+    assert main(["predict", "run", "wrong.csv", "--quiet", "--out", "wrong"]) == 2
+    assert "column 'day' has '01/01/2026', which is no date such as" in capsys.readouterr().err
+    days.assign(delay="late").to_csv("wrong.csv", index=False)
+    assert main(["monitor", "run", "wrong.csv"]) == 2
+    told = capsys.readouterr().err
+    assert "'delay' (such as 'late') in line 2. The model was fitted to numbers" in told
+    assert "--columns" not in told
 
 
 def test_the_first_hole_in_the_order_of_the_rows_is_named(here, capsys):

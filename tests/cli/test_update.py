@@ -48,7 +48,12 @@ def test_the_history_of_a_run(folder, capsys):
     centers = pd.read_csv(folder / "run" / "centers.csv")[["center_a", "center_b"]].to_numpy()
     np.testing.assert_allclose(np.sort(centers, 0), np.sort(model.cluster_centers_, 0), rtol=1e-6)
     assert main(["inspect", str(folder / "run")]) == 0
-    assert capsys.readouterr().out.count("moved farthest") == 2
+    told = capsys.readouterr().out
+    assert told.count("moved farthest") == 2
+    assert "180 rows" in told
+    assert "cluster sizes (earlier rows count less), largest first" in told
+    assert "inertia of all rows, those of the updates too" in told
+    assert "objective" not in told
     assert (
         main(
             [

@@ -528,6 +528,18 @@ def test_independent_columns_have_no_clusters():
             assert KMeans("auto", random_state=0, **given).fit(X).n_clusters_ == 1
 
 
+def test_an_empty_batch_has_no_labels():
+    frame, _ = table(60)
+    for X, options in ((frame, {"distortion": "mixed"}), (frame[["age"]], {})):
+        model = KMeans(2, random_state=0, **options).fit(X)
+        for empty in (X[:0], dd.from_pandas(X, npartitions=2).query("age > 1e6")):
+            labels = np.asarray(model.predict(empty))
+            assert (labels.shape, labels.dtype) == ((0,), np.int32)
+        assert model.transform(X[:0]).shape == (0, 2)
+        with pytest.raises(ValueError, match=r"0 sample|no row with a value"):
+            daskmm.monitor(model, X).look(X[:0])
+
+
 def test_what_cannot_be_used_is_said():
     frame, _ = table(60)
 
@@ -540,6 +552,10 @@ def test_what_cannot_be_used_is_said():
         fit(metric_params={"days": []})
     with pytest.raises(ValueError, match="needs missing='partial'"):
         fit(metric_params={"unknown": "missing"})
+    both = pd.DataFrame({"key": np.arange(1500).astype(str), "day": pd.Timestamp("2026-01-01")})
+    for X in (both, dd.from_pandas(both, npartitions=1)):
+        with pytest.raises(TypeError, match=r"dates in column 'day'.*1,000 levels in column 'key'"):
+            fit(X)
     with pytest.raises(ValueError, match="more than 1,000 levels in column 'key'"):
         fit(pd.DataFrame({"key": np.arange(1500).astype(str)}))
     with pytest.raises(TypeError, match="needs columns with names"):

@@ -376,6 +376,18 @@ def test_a_level_that_the_fit_did_not_see_is_found_once(missing, lazy):
     assert "no drift; still: column 'plan' has the level 'gold'" in repr(again)
 
 
+def test_a_monitor_is_printed_in_a_line_and_names_the_column_with_infinity():
+    rows = pd.DataFrame(np.random.default_rng(0).normal(size=(200, 2)), columns=["age", "basket"])
+    model = quick(KMeans).fit(rows)
+    watch = daskmm.monitor(model, rows)
+    watch.look(rows)
+    assert repr(watch) == (
+        "<Monitor of KMeans: 1 batches, 1 looks, the last <Look 1: 200 rows, no drift>>"
+    )
+    with pytest.raises(ValueError, match=r"infinity: .*feature 1 \('basket'\)"):
+        watch.look(rows.assign(basket=np.inf))
+
+
 def test_a_share_of_a_level_that_changes_is_named():
     rows, kinds = plans(3000, 0)
     model = KMeans(3, distortion="mixed", random_state=0).fit(rows)

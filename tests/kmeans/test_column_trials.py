@@ -16,6 +16,7 @@ from daskmm.auto.n_clusters import follow_n_clusters
 from daskmm.engine.moments import Sample
 from daskmm.kmeans.column_trials import ColumnTrials, trials_of
 from daskmm.kmeans.trials import Trials
+from daskmm.mm.journal import Journal
 from daskmm.numerics import sparse_rows
 from daskmm.numerics.columns import CATEGORY, FLAG, NUMBER, Expansion
 from daskmm.numerics.distortions.bregman import Metric
@@ -210,6 +211,35 @@ def three_of_twelve(n, seed):
         frame[f"f{i}"] = rng.random(n) < rng.uniform(0.3, 0.7)
         frame[f"c{i}"] = rng.choice(levels, p=rng.dirichlet(np.full(6, 4.0)), size=n)
     return frame, truth
+
+
+def test_a_killed_choice_of_the_penalty_continues_after_the_penalties_that_were_tried(monkeypatch):
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    coordinates, distortion, _ = measured(
+        Expansion(np.full(3, NUMBER), np.ones(3, int)), np.zeros(3), np.ones(3), np.ones(3), True
+    )
+    sample = Sample(coordinates.to_model(X), np.ones(60))
+    metric, ends, tried = Metric(distortion, np.arange(3)), lam_rule._ends, []
+
+    def mortal(lam, *shared):
+        tried.append(lam)
+        if len(tried) == 3:
+            raise KeyboardInterrupt
+        return ends(lam, *shared)
+
+    monkeypatch.setattr(lam_rule, "_ends", mortal)
+    monkeypatch.setattr(lam_rule, "threads_here", lambda: 1)
+    journal, shares = Journal(), []
+    journal.follow = lambda name, found: found is not None and shares.append(found.share)
+    journal.enter("feature weights")
+    arguments = (sample, 2, 0, False, [0.5, 1.0, 2.0, np.inf])
+    with pytest.raises(KeyboardInterrupt):
+        follow_lam(*arguments, metric=metric, journal=journal)
+    resumed = follow_lam(*arguments, metric=metric, journal=journal)
+    assert tried == [0.5, 1.0, 2.0, 2.0, np.inf]
+    assert shares == [0.25, 0.5, 0.75, 1.0]
+    whole = follow_lam(*arguments, metric=metric)
+    np.testing.assert_array_equal(resumed.path.gains, whole.path.gains)
 
 
 def test_each_penalty_takes_the_clusters_of_its_lowest_objective(monkeypatch):

@@ -215,7 +215,7 @@ def test_what_is_logged_meanwhile_has_lines_of_its_own():
     for terminal, clear in ((True, "\r\x1b[K"), (False, "")):
         stream = Stream(terminal)
         with ProgressLine("fit", 300, 8000, stream):
-            logging.getLogger("daskmm").warning("waiting for %s", "a lock")
+            logging.getLogger("daskmm").info("waiting for %s", "a lock")
         logging.getLogger("daskmm").warning("afterwards")
         assert stream[1] == f"{clear}fit: waiting for a lock\n"
         assert "afterwards" not in "".join(stream)
