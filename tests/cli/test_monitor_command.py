@@ -81,7 +81,7 @@ def test_an_update_accepts_what_its_rows_are(run, capsys):
     assert main(["monitor", "run", "night-2.npy", "--quiet"]) == DRIFT
     for _ in range(2):  # a second run of the same night
         assert main(["update", "run", "night-2.npy", "--forget", "1 calls"]) == 0
-        assert "'daskmm monitor' goes on" in capsys.readouterr().out
+        assert "'daskmm monitor' compares" in capsys.readouterr().out
     assert main(["monitor", "run", "night-3.npy", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     # The bound on false alarms is that of all looks, at any reference.
