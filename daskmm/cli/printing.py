@@ -81,7 +81,9 @@ def describe_look(look: Any) -> str:
         lines.append("no drift: batches usually differ as much")
     if look.still_unseen:
         known = listed([str(each) for each in look.still_unseen], separator="; ")
-        lines.append(f"reported before: {known} (predict and update take it with --unknown missing)")
+        lines.append(
+            f"reported before: {known} (predict and update take it with --unknown missing)"
+        )
     return "\n".join(lines)
 
 

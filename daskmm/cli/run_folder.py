@@ -525,7 +525,7 @@ def open_for(model: Any, path: str, **options: Any) -> Any:
         sources = list(dict.fromkeys(column.source for column in mixed))
         categories = [column.source for column in mixed if column.kind == "category"]
         dates = {column.source for column in mixed if column.kind in ("trend", "season")}
-        kinds = {"mixed": True, "categories": categories, "dates": sorted(dates)}
+        kinds: dict[str, Any] = {"mixed": True, "categories": categories, "dates": sorted(dates)}
         return open_data(path, columns=sources, fitted=True, **kinds, **options)
     names = getattr(model, "feature_names_in_", None)
     columns = None if names is None or not has_columns(path) else [str(name) for name in names]
