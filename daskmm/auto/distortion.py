@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from daskmm.engine.passes import tree_reduce
 from daskmm.kmeans.trials import OverStarts, Trials, spawned
 from daskmm.numerics.distortions import DISTORTIONS
+from daskmm.numerics.distortions.base import Distortion
 from daskmm.numerics.information import feature_gains, normal_scores, partition, weighted_variance
 
 FloatArray = NDArray[np.float64]
@@ -109,18 +110,23 @@ def choose_distortion(
 
 def _candidates(asked: Sequence[str] | None, rows: FloatArray) -> tuple[str, ...]:
     if asked is None:
-        return tuple(name for name in CANDIDATES if DISTORTIONS[name].outside(rows) is None)
+        return tuple(name for name in CANDIDATES if _defined(DISTORTIONS[name], rows))
     names = (asked,) if isinstance(asked, str) else tuple(asked)
     if not names:
         raise ValueError("distortions must not be empty.")
     for name in names:
         if name not in DISTORTIONS:
             raise ValueError(f"distortions must be among {sorted(DISTORTIONS)}; got {name!r}.")
-        if DISTORTIONS[name].outside(rows) is not None:
+        if not _defined(DISTORTIONS[name], rows):
             raise ValueError(
                 f"distortions: {name!r} is for values {DISTORTIONS[name].domain}, and X has others."
             )
     return names
+
+
+def _defined(family: type[Distortion], rows: FloatArray) -> bool:
+    """Return whether all rows have distances."""
+    return family.outside(rows) is None and not family.empty(rows).any()
 
 
 def _try_distortion(

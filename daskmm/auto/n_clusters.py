@@ -28,6 +28,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import eigh
 
 from daskmm.auto.scattered import scattered
 from daskmm.auto.separation import LEAST_ROWS, separation
@@ -183,7 +184,14 @@ def _axes(rows: FloatArray) -> FloatArray:
     rows = rows - rows.mean(axis=0)
     if rows.shape[1] <= _AXES:
         return rows
-    return np.asarray(rows @ np.linalg.svd(rows, full_matrices=False)[2][:_AXES].T)
+    # A few eigenvectors take a small part of the time of all singular vectors.
+    n, p = rows.shape
+    products = rows.T @ rows if p <= n else rows @ rows.T
+    last = len(products) - 1
+    squares, vectors = eigh(products, subset_by_index=(max(0, last - _AXES + 1), last))
+    squares, vectors = squares[::-1], vectors[:, ::-1]
+    axes = rows @ vectors if p <= n else vectors * np.sqrt(np.maximum(squares, 0.0))
+    return np.asarray(axes)
 
 
 def _of_mixed(sample: Sample, coordinates: MixedCoordinates, seed: int) -> Sample:

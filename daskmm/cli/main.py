@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Sequence
 
 from daskmm.cli.commands import UserError, build_parser
+from daskmm.data.errors import SparseRowsError
 from daskmm.data.names import printable, printable_lines
 
 
@@ -42,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of a pipe has ended (e.g. head): discard what is still buffered.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except (UserError, ValueError, OSError, ImportError) as error:
+    except (UserError, SparseRowsError, ValueError, OSError, ImportError) as error:
         text = " ".join([str(error), *getattr(error, "__notes__", [])])
         print(f"daskmm: error: {printable(' '.join(text.split()))}", file=sys.stderr)
         return 2

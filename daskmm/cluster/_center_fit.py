@@ -163,7 +163,8 @@ class CenterRecipe:
         table, weights = read_weighted(model, X, sample_weight, reset=True)
         expansion = None if coding is None else expansion_of(coding.columns)
         given = self._checked_init(model.n_features_in_, expansion)
-        passes = weighted_passes(table, weights, grid_of(X), model.empty_rows == "label")
+        family = DISTORTIONS[model.distortion] if model.empty_rows == "label" else None
+        passes = weighted_passes(table, weights, grid_of(X), family)
         with one_blas_thread(), passes.persisted(model.persist):
             choices = self._choose(passes, context, expansion)
             fit = self._centers_fit(choices, given)
@@ -180,6 +181,8 @@ class CenterRecipe:
             passes.add(int(coding.learned))
         if isinstance(X, Raster):
             found["feature_dim_"] = X.feature_dim
+        if choices.layout.sparse:
+            found["_sparse_rows"] = True
         set_fitted(model, found)
         run_stages([self._labelling(X)], fit)
         model.n_passes_, model.n_samples_seen_ = passes.n_passes, fit.survey.n_rows
@@ -203,7 +206,8 @@ class CenterRecipe:
             fitted, sample = FittedCenters.of(model), fit.survey.sample
             coordinates, state = fitted.coordinates, fitted.state
             nearest, bounds = labels_of, fit.bounds
-            if bounds is not None:
+            # Bounds know no rows without distances, whose label is −1.
+            if bounds is not None and not state.gaps:
                 bounds.expect(state.prepared)
                 nearest = bounds.labels_of
             labels = training_labels(fit.problem.passes, coordinates, state, function=nearest)

@@ -30,6 +30,7 @@ from daskmm.cluster._partial_fit import name_of_call, updated_model
 from daskmm.cluster._sklearn import Interval, StrOptions
 from daskmm.cluster._stability import stability
 from daskmm.cluster._warnings import warn_of_empty_rows
+from daskmm.data.errors import SparseRowsError
 from daskmm.data.mixed import Column
 from daskmm.data.rasters import pixels_of
 from daskmm.data.sparse import is_sparse, taken_rows
@@ -283,7 +284,7 @@ class CenterClusterer(NearestCenter):
         self._validate_params()
         name = name_of_call(key)
         if is_sparse(X):
-            raise TypeError("partial_fit takes dense rows, and X is sparse: fit to all rows.")
+            raise SparseRowsError("partial_fit takes dense rows, and X is sparse: fit to all rows.")
         with lock_of(self):
             model = updated_model(self, X, sample_weight, name, feature_dim, unknown)
             replace_fitted(self, model)

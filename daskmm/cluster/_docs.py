@@ -73,13 +73,13 @@ sample_size : int, "auto" or None, default="auto"
     parallel. The best starts then take hard steps on a larger sample, and after that over all rows,
     in the same passes, until the cost is stationary, which takes a handful of passes. "auto" is
     10,000 to 20,000 rows (200 per cluster), or 50 per cluster if that is more; a table of at most
-    twice as many rows is its own sample. If such a small table has fewer than 16 clusters, or is in
-    memory and has one start only, it is annealed over all rows instead, which reads streamed ones
-    in every iteration (small ones of sparse rows or mixed columns take a sample unless `init` gives
-    centres). With None the annealing runs over all rows of any table, from starts among those of a
-    sample. Rows are drawn uniformly, or, where few rows carry most of the cost (heavy tails, far
-    outliers), with probabilities that also grow with their distance from the mean (and with weights
-    that make up for it), in one more pass.
+    twice as many rows is small, and its sample has all rows. A small table is annealed directly,
+    without a sample, if there are fewer than 16 clusters, or if it is in memory and there is one
+    start; a streamed table is then read in every iteration. Streamed tables of sparse rows or mixed
+    columns take a sample all the same, unless `init` gives centres. With None the annealing runs
+    over all rows of any table, from starts among those of a sample. Rows are drawn uniformly, or,
+    where few rows carry most of the cost (heavy tails, far outliers), with probabilities that also
+    grow with their distance from the mean (and with weights that make up for it), in one more pass.
 """,
     "persist": """
 persist : bool or "auto", default=False
@@ -149,7 +149,9 @@ missing : {"error", "partial"}, default="error"
 empty_rows : {"error", "label"}, default="error"
     Whether rows in which all values are missing, such as pixels under clouds, are an error, or are
     left out of the fit and labelled −1. It needs ``missing="partial"``. In `predict`, such rows are
-    always labelled −1, and their distances and scores are NaN.
+    always labelled −1, and their distances and scores are NaN. With ``distortion="cosine"`` the
+    parameter is about rows of zeros, such as texts without a known term; by default they are an
+    error, also in `predict`.
 """,
     "empty_cluster": """
 empty_cluster : {"farthest", "random", "restart", "error"}, default="farthest"
@@ -213,7 +215,7 @@ standardize_path_ : ScaleChoice
 """,
     "labels_": """
 labels_ : ndarray, or lazy dask Array or Series, of shape (n_samples,), int32
-    Cluster of each row, and −1 for rows without any value, if ``empty_rows="label"``. A dask
+    Cluster of each row, and −1 for empty rows, if ``empty_rows="label"``. A dask
     DataFrame gives a series aligned with it, for ``frame.assign(cluster=model.labels_)``, and a
     raster a DataArray on its grid. Labels of lazy data or of a raster are dropped when the model is
     pickled or saved.
@@ -241,7 +243,7 @@ objective_history_ : ndarray of shape (n_iter,)
 history_ : list of IterationRecord
     One record per iteration, including those on samples (``exact=False``).
 n_iter_ : int
-    Number of iterations over the data.
+    Number of iterations over the data; other starts may go on after the best one has ended.
 n_passes_ : int
     Number of passes over the data, the first pass and scoring included. Each pass loads every block
     once.

@@ -94,6 +94,11 @@ class FittedCenters:
         gaps = self.state.gaps or self.state.partial
         return replace(self, state=replace(self.state, gaps=gaps))
 
+    @property
+    def _skipped(self) -> type[Distortion] | None:
+        """The distortion whose empty rows have no weight; None if they are an error."""
+        return type(self.state.distortion) if self.state.gaps else None
+
     def at(self, centers: FloatArray) -> CenterState:
         """Return the state of other centres, in the model's coordinates."""
         return replace(self.state, centers=centers)
@@ -110,7 +115,7 @@ class FittedCenters:
         """Return passes over a table with the features of the fit."""
         X = self.table(X, feature_dim)
         table, weights = read_weighted(model, X, sample_weight, reset=False)
-        return weighted_passes(table, weights, grid_of(X), self.state.gaps)
+        return weighted_passes(table, weights, grid_of(X), self._skipped)
 
 
 def _coordinates(values: Mapping[str, Any]) -> FeatureCoordinates:

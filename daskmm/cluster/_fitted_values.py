@@ -33,7 +33,7 @@ _AXES = {
 _FINITE = (*tuple(_AXES)[:-2], "covariances_", "precisions_cholesky_")
 _POSITIVE = ("scale_",)
 # Attributes of a fit whose names do not end in an underscore.
-_PRIVATE = ("_n_features_out", "_block_labels")
+_PRIVATE = ("_n_features_out", "_block_labels", "_sparse_rows")
 _NOT_NEGATIVE = (
     "feature_weights_",
     "cluster_sizes_",

@@ -49,8 +49,8 @@ def cluster_names(model: Any) -> list[str]:
     The features are those in which the mean of the cluster's rows is farthest from the mean of the
     data, in the model's own distance. Without standardising, these are the features of the largest
     values, which then determine the clusters. Small differences, and features that most rows of
-    the cluster lack, are named only if other clusters have the same name. No two names have the
-    same words in another order.
+    the cluster lack, are named only if other clusters have the same name. Sparse rows are named by
+    features with high means only. No two names have the same words in another order.
     """
     centers, scale = values_of_rows(model), np.asarray(model.scale_)
     centers = np.where(np.isnan(centers), model.cluster_centers_, centers)
@@ -71,6 +71,8 @@ def cluster_names(model: Any) -> list[str]:
         spread = _spread(parts, shares)
         return _Naming(centers, signs, parts * there, words, kinds, spread).names()
     away = np.nan_to_num((centers - mean) / scale)
+    if getattr(model, "_sparse_rows", False):
+        away = np.maximum(away, 0.0)  # most values are 0, so a low mean tells little
     weights = getattr(model, "feature_weights_", np.ones(centers.shape[1]))
     parts = np.square(away) * weights * there
     spread = weights if np.any(scale != 1.0) else _spread(parts, shares)

@@ -204,10 +204,10 @@ def checked_distortion(
             "distortion='mahalanobis' mixes all features: it needs standardize=False and "
             "missing='error'."
         )
-    if empty_rows == "label" and missing != "partial":
+    if empty_rows == "label" and missing != "partial" and distortion != "cosine":
         raise ValueError(
-            "empty_rows='label' is about rows in which all values are missing: it needs "
-            "missing='partial'."
+            "empty_rows='label' is about rows in which all values are missing, or rows of zeros "
+            "with distortion='cosine': it needs missing='partial' or the cosine distance."
         )
     if metric_params is not None and distortion not in ("mahalanobis", "mixed"):
         raise ValueError("metric_params are those of distortion='mahalanobis' and 'mixed' alone.")

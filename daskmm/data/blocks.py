@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from daskmm.data.dask_private import with_lengths
 from daskmm.data.grids import Grid, Window
 from daskmm.data.lazy import array_of_frame, delayed_rows, with_rows
+from daskmm.data.names import listed
 from daskmm.data.sparse import INDEX_BYTES, is_sparse, stored_per_row, whole_sparse_rows
 from daskmm.data.zarr_chunks import StoredArray, is_zarr
 from daskmm.numerics.span import is_wide
@@ -277,7 +278,7 @@ def refuse_repeated(columns: Any, name: str = "X") -> None:
     twice = columns[columns.duplicated()].unique()
     if len(twice):
         raise ValueError(
-            f"{name} has several columns named {', '.join(map(repr, twice))}. Rename them, or keep "
+            f"{name} has several columns named {listed([*map(repr, twice)])}. Rename them, or keep "
             f"the first of each: {name}.loc[:, ~{name}.columns.duplicated()]."
         )
 
@@ -295,7 +296,7 @@ def check_columns(dtypes: Any, name: str = "X") -> None:
     ]
     if text:
         raise ValueError(
-            f"{name} has columns that are not numeric: {', '.join(text)}. Drop or encode them, or "
+            f"{name} has columns that are not numeric: {listed(text)}. Drop or encode them, or "
             "cluster parquet files or DataFrames by KMeans, PowerKMeans or EntropyPowerKMeans with "
             'distortion="mixed" (--distortion mixed).'
         )

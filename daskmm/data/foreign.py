@@ -11,7 +11,8 @@ import numpy as np
 from scipy.sparse import issparse
 
 from daskmm.data.arrow import frame_of, is_arrow
-from daskmm.data.sparse import NamedSparse
+from daskmm.data.blocks import check_columns
+from daskmm.data.sparse import NamedSparse, has_sparse_columns
 from daskmm.data.sparse_files import open_h5_rows
 
 # Bytes of a block if an AnnData object is backed by a file.
@@ -35,13 +36,14 @@ def unwrapped(X: Any, names: Sequence[str] | None = None) -> Any:
     table
         The pandas DataFrame of a table with an Arrow stream (such as polars'), the numpy or dask
         array of an xarray DataArray, or the array of an AnnData object. An AnnData array in memory
-        becomes a DataFrame or `NamedSparse` with the names of observations and variables.
+        becomes a DataFrame or `NamedSparse` with the names of observations and variables. A pandas
+        DataFrame of sparse columns becomes `NamedSparse`.
 
     Raises
     ------
     ValueError
         If a DataArray is not two-dimensional, or the sparse matrix in the file of an AnnData object
-        is stored by columns.
+        is stored by columns, or the fill value of sparse columns is not 0.
     TypeError
         If the object is an xarray Dataset.
     """
@@ -49,7 +51,10 @@ def unwrapped(X: Any, names: Sequence[str] | None = None) -> Any:
         return frame_of(X, names)
     library, kind = type(X).__module__.partition(".")[0], type(X).__name__
     if library == "pandas" and kind == "DataFrame":
-        return _with_floats(_with_flat_names(X))
+        X = _with_flat_names(X)
+        if has_sparse_columns(X):
+            return _of_sparse_columns(X)
+        return _with_floats(X)
     if library == "xarray" and kind == "DataArray":
         if X.ndim != 2:
             raise ValueError(
@@ -66,6 +71,16 @@ def unwrapped(X: Any, names: Sequence[str] | None = None) -> Any:
     if library == "anndata" and kind == "AnnData":
         return _of_anndata(X)
     return X
+
+
+def _of_sparse_columns(frame: Any) -> NamedSparse:
+    """Return a pandas frame of sparse columns as sparse rows with its names."""
+    check_columns(frame.dtypes.map(lambda dtype: dtype.subtype))
+    if any(dtype.fill_value != 0 for dtype in frame.dtypes):
+        raise ValueError(
+            "X has sparse columns whose fill value is not 0. Convert them: X.sparse.to_dense()."
+        )
+    return NamedSparse.of(frame.sparse.to_coo(), frame.index, frame.columns)
 
 
 def are_decimals(series: Any) -> bool:

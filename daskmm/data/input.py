@@ -26,6 +26,7 @@ from daskmm.data.blocks import (
     no_features,
     refuse_masked,
 )
+from daskmm.data.errors import SparseRowsError
 from daskmm.data.foreign import unwrapped
 from daskmm.data.rasters import Raster
 from daskmm.data.sparse import NamedSparse, is_sparse, sparse_rows
@@ -135,10 +136,10 @@ def _read_sparse(estimator: BaseEstimator, X: Any, reset: bool) -> SparseRows:
 
 
 def _refuse_sparse(estimator: BaseEstimator) -> None:
-    """Raise TypeError if an estimator does not take sparse rows with its parameters."""
+    """Raise SparseRowsError if an estimator does not take sparse rows with its parameters."""
     if get_tags(estimator).input_tags.sparse:
         return
-    raise TypeError(
+    raise SparseRowsError(
         f"Sparse rows are not supported by {type(estimator).__name__} with these parameters. "
         "KMeans and PowerKMeans take them, for distortion='sqeuclidean', 'cosine', 'kl' and "
         "'poisson', and EntropyPowerKMeans, for 'sqeuclidean', all without missing values. Give "
@@ -158,11 +159,14 @@ def by_name(estimator: BaseEstimator, X: Any) -> Any:
     X = unwrapped(X, names)
     if isinstance(X, Raster):
         return X if names is None else X.chosen(list(names))
-    if names is None or not (hasattr(X, "columns") and hasattr(X, "dtypes")):
+    sparse = isinstance(X, NamedSparse)
+    if names is None or not (sparse or (hasattr(X, "columns") and hasattr(X, "dtypes"))):
         return X
     columns = set(X.columns)
     known = [name for name in names if name in columns]
-    return X if not known or list(X.columns) == known else X[known]
+    if not known or list(X.columns) == known:
+        return X
+    return X.chosen(known) if sparse else X[known]
 
 
 def read_weighted(

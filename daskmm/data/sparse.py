@@ -19,7 +19,7 @@ _STORED = "_daskmm_stored_per_row"
 
 
 class NamedSparse(csr_array):
-    """A CSR array with the names of its rows and columns, taken from an AnnData object."""
+    """A CSR array with the names of rows and columns, from AnnData or a frame of sparse columns."""
 
     @classmethod
     def of(cls, matrix: Any, index: Any, columns: Any) -> NamedSparse:
@@ -28,11 +28,23 @@ class NamedSparse(csr_array):
         named.index, named.columns = index, columns
         return named
 
+    def chosen(self, names: list[Any]) -> NamedSparse:
+        """Return some columns by name."""
+        places = self.columns.get_indexer(names)
+        return self.of(csr_array(self)[:, places], self.index, self.columns[places])
+
 
 def is_sparse(X: Any) -> bool:
     """Return whether a table is sparse; for a dask array, its meta decides."""
     X = X._meta if isinstance(X, da.Array) else X
-    return issparse(X) or type(X).__module__.partition(".")[0] == "sparse"
+    known = issparse(X) or type(X).__module__.partition(".")[0] == "sparse"
+    return known or has_sparse_columns(X)
+
+
+def has_sparse_columns(X: Any) -> bool:
+    """Return whether a table is a pandas frame of sparse columns only."""
+    dtypes = getattr(X, "dtypes", ()) if hasattr(X, "columns") else ()
+    return len(dtypes) > 0 and all(hasattr(dtype, "fill_value") for dtype in dtypes)
 
 
 def taken_rows(rows: Any, places: Any) -> Any:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from daskmm.data.blocks import Position, RowBlocks, cut_rows, is_series, refuse_masked
 from daskmm.data.lazy import array_of_frame, delayed_blocks, in_memory
+from daskmm.data.names import counted
 from daskmm.data.sparse import sparse_rows
 from daskmm.numerics.distortions.base import Distortion
 from daskmm.numerics.sparse_rows import SparseRows, first_entry
@@ -22,12 +23,11 @@ def check_domain(
     offset: int,
     distortion: Distortion | type[Distortion],
     partial: bool,
-    optional: NDArray[np.bool_] | bool = False,
 ) -> None:
     """Raise ValueError if values are outside of a distortion's domain, naming block and row.
 
     If values may be missing, `check_finite` is not called; so this function then also raises for
-    infinities and for rows without any value.
+    infinities.
 
     Parameters
     ----------
@@ -41,20 +41,12 @@ def check_domain(
         The distortion.
     partial : bool
         Whether NaN are missing values.
-    optional : ndarray of bool of shape (n_rows,), or bool
-        Mask of the rows that may lack all values, or whether all rows may.
     """
     if partial and np.isinf(rows).any():
         row, feature = (int(index) for index in np.argwhere(np.isinf(rows))[0])
         raise ValueError(
             f"Input X contains infinity: {position.of_row(offset + row)}, feature {feature}. "
             "Missing values must be NaN."
-        )
-    if partial and (empty := np.isnan(rows).all(axis=1) & ~np.asarray(optional)).any():
-        row = int(np.flatnonzero(empty)[0])
-        raise ValueError(
-            f"Input X has a row without any value: {position.of_row(offset + row)}. Remove such "
-            "rows first, or label them -1 by empty_rows='label' where the estimator has it."
         )
     outside = distortion.outside(rows)
     if outside is not None:
@@ -64,6 +56,28 @@ def check_domain(
             f"{negative}Input X contains {rows[row, feature]:.6g}, which is outside of the domain "
             f"of {distortion.title} ({distortion.domain}): {position.of_row(offset + row)}, "
             f"feature {feature}."
+        )
+
+
+def check_empty(
+    rows: NDArray,
+    weights: NDArray | None,
+    position: Position,
+    distortion: Distortion | type[Distortion],
+) -> None:
+    """Raise ValueError if rows of a block that have a weight have no distances, naming the first.
+
+    Such rows are those without any value or, for the cosine distance, those of zeros.
+    """
+    empty = distortion.empty(rows)
+    found = np.flatnonzero(empty if weights is None else empty & (weights > 0))
+    if len(found):
+        others = counted(len(found) - 1, "more row")
+        more = f", and {others} in this block" if len(found) > 1 else ""
+        raise ValueError(
+            f"Input X has a row {distortion.emptiness}: {position.of_row(int(found[0]))}{more}. "
+            "Remove such rows first, or label them -1 by empty_rows='label' (--empty-rows label) "
+            "where the estimator has it."
         )
 
 
@@ -199,16 +213,6 @@ def checked_weights(weights: Any, n_rows: int, position: Position) -> NDArray[np
             "by a number."
         )
     return values
-
-
-def without_values(rows: NDArray) -> NDArray[np.bool_]:
-    """Return the mask of the rows in which all values are NaN."""
-    empty = np.zeros(len(rows), dtype=np.bool_)
-    if rows.dtype.kind == "f":
-        # Rows whose first value is present are sorted out first; these are most rows.
-        first = np.flatnonzero(np.isnan(rows[:, 0]))
-        empty[first] = np.isnan(rows[first]).all(axis=1)
-    return empty
 
 
 def check_row_count(n_rows: int, n_clusters: int) -> None:

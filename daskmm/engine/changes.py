@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from daskmm.compiled import library
 from daskmm.data.blocks import Position
-from daskmm.data.validation import check_domain, check_finite, check_squares
+from daskmm.data.validation import check_domain, check_empty, check_finite, check_squares
 from daskmm.engine.moments import Moments
 from daskmm.numerics.distortions.base import Distortion
 from daskmm.numerics.rows import Coordinates
@@ -128,10 +128,11 @@ class Watch:
         light = np.zeros(len(rows), np.bool_) if weights is None else weights == 0
         try:
             if self.partial:
-                check_domain(rows, position, 0, self.family, True, light)
+                check_domain(rows, position, 0, self.family, True)
             else:
                 check_finite(rows, position)
                 check_domain(rows, position, 0, self.family, False)
+            check_empty(rows, weights, position, self.family)
             check_squares(rows, position, light)
         except ValueError as error:
             raise ValueError(

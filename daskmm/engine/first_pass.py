@@ -15,6 +15,7 @@ from daskmm.data.blocks import Layout, Position, RowBlocks
 from daskmm.data.identifiers import numbering_features
 from daskmm.data.validation import (
     check_domain,
+    check_empty,
     check_finite,
     check_positive_weights,
     check_row_count,
@@ -455,6 +456,7 @@ def checked_moments(
     """
     moments = _block_moments(rows, weights, position, partial)
     check_domain(rows, position, 0, family, False)
+    check_empty(rows, weights, position, family)
     return moments
 
 
@@ -630,9 +632,7 @@ def _block_moments(
         wide = rows[tile].astype(np.float64)
         v = None if weights is None else weights[tile]
         if partial and np.isnan(wide).any():
-            # A row without weight may lack all values.
-            light = False if v is None else v == 0
-            check_domain(wide, position, tile.start, SquaredEuclidean, partial, light)
+            check_domain(wide, position, tile.start, SquaredEuclidean, partial)
             moments = moments + Moments.of_partial(wide, v)
             continue
         check_finite(wide, position, tile.start)

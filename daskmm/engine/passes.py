@@ -41,7 +41,6 @@ from daskmm.data.validation import (
     needs_row_counts,
     one_dimensional,
     with_weights,
-    without_values,
 )
 from daskmm.engine.changes import Totals, Watch, compare, have_finite_squares
 from daskmm.engine.distributed import (
@@ -87,8 +86,8 @@ class Passes:
     ----------
     blocks : RowBlocks
         The table.
-    skip_empty : bool
-        Whether rows without any value (all NaN) have weight 0.
+    family : type of Distortion, optional
+        Distortion whose empty rows (`Distortion.empty`) have weight 0; None if there may be none.
 
     Attributes
     ----------
@@ -98,10 +97,10 @@ class Passes:
         Totals of the first pass; None before its end.
     """
 
-    def __init__(self, blocks: RowBlocks, skip_empty: bool = False) -> None:
+    def __init__(self, blocks: RowBlocks, family: type[Distortion] | None = None) -> None:
         self.blocks = blocks
         self.known: Totals | None = None
-        self._skip_empty = skip_empty
+        self._family = family
         self._watch: Watch | None = None
         self._some: NDArray[np.float64] | None = None
         self._n_passes = 0
@@ -149,7 +148,7 @@ class Passes:
         if cheaper_loaded_once(layout, _data_bytes(self.blocks)):
             return _reduce_loaded(function, self._loaded(), shared)
         if not layout.lazy:
-            visit = functools.partial(_visit_blocks, self._skip_empty, watch, function)
+            visit = functools.partial(_visit_blocks, self._family, watch, function)
             found = _reduce_here(visit, _arguments(self.blocks), shared)
         else:
             found = self._reduce_lazy(function, shared, watch)
@@ -204,7 +203,7 @@ class Passes:
         schedule: Any = None,
     ) -> Any:
         """Sum over blocks that the active scheduler, or `schedule`, loads or holds."""
-        visit = functools.partial(_visit_blocks, self._skip_empty, watch, function)
+        visit = functools.partial(_visit_blocks, self._family, watch, function)
         name = function.__name__
         with one_blas_thread():
             for _ in range(ATTEMPTS - 1):
@@ -288,10 +287,16 @@ def weighted_passes(
     table: NDArray | da.Array,
     sample_weight: Any,
     grid: Grid | None = None,
-    skip_empty: bool = False,
+    family: type[Distortion] | None = None,
 ) -> Passes:
-    """Return passes over a table with sample weights (or None), as `Passes.weigh` takes them."""
-    passes = Passes(row_blocks(table, grid), skip_empty)
+    """Return passes over a table with sample weights (or None), as `Passes.weigh` takes them.
+
+    With `family`, rows that have no distances by this distortion have no weight.
+    """
+    passes = Passes(row_blocks(table, grid), family)
+    here = family is not None and not isinstance(table, da.Array)
+    if here and (empty := family.empty(table)).any():
+        sample_weight = np.where(empty, 0.0, weights_in_memory(sample_weight, len(table)))
     passes.weigh(sample_weight)
     return passes
 
@@ -309,7 +314,7 @@ def weights_in_memory(sample_weight: Any, n_rows: int) -> NDArray[np.float64]:
 
 
 def _visit_blocks(
-    skip_empty: bool,
+    family: type[Distortion] | None,
     watch: Watch | None,
     function: Callable[..., Any],
     position: Position,
@@ -326,7 +331,7 @@ def _visit_blocks(
     ]
     if len(pieces) > 1:
         rows, weights = [stacked(rows)], [np.concatenate(weights)] if weights else []
-    if skip_empty and (empty := without_values(rows[0])).any():
+    if family is not None and (empty := family.empty(rows[0])).any():
         weights = [np.where(empty, 0.0, weights[0] if weights else 1.0)]
     visited = rows[0], weights[0] if weights else None, position
     return function(*visited, *shared) if watch is None else watch.call(function, *visited, *shared)

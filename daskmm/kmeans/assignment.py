@@ -25,7 +25,7 @@ from daskmm.data.blocks import (
 )
 from daskmm.data.grids import Grid
 from daskmm.data.lazy import Places, mapped
-from daskmm.data.validation import check_domain, check_finite, checked_rows, without_values
+from daskmm.data.validation import check_domain, check_empty, check_finite, checked_rows
 from daskmm.engine.passes import Passes, one_blas_thread, run_on_threads
 from daskmm.kmeans.sums import CenterState
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
@@ -46,7 +46,7 @@ def blockwise(
 ) -> NDArray:
     """Fill `out` with ``finish(distances)`` of each tile of a block; return `out`.
 
-    Rows without any value get `gap` if the state allows such rows.
+    Rows that have no distances (`Distortion.empty`) get `gap` if the state allows such rows.
 
     Raises
     ------
@@ -69,15 +69,17 @@ def blockwise(
             raise
         if not finite and not partial:
             check_finite(some.astype(np.float64), position, part.start)
-        check_domain(z, position, part.start, distortion, partial, state.gaps)
+        check_domain(z, position, part.start, distortion, partial)
         if not finite:
             raise ValueError(
                 f"Input X has values so large that their squares overflow float64, in the tile "
                 f"from {position.of_row(part.start)}."
             )
         out[part] = finish(distortion.distances(tile, state.centers, state.feature_weights))
-        if state.gaps:
-            out[part][without_values(z)] = gap
+    if state.gaps:
+        out[distortion.empty(rows)] = gap
+    else:
+        check_empty(rows, None, position, distortion)
     return out
 
 
@@ -98,7 +100,7 @@ def labels_of(
 ) -> NDArray[np.int32]:
     """Return the nearest centre of each row of one block, the first in a tie.
 
-    The label of rows without any value is −1, if the state allows such rows.
+    The label of rows that have no distances is −1, if the state allows such rows.
     """
     out = np.empty(len(rows), dtype=np.int32)
     if _compiled_nearest(rows, coordinates, state, out, None):
@@ -111,7 +113,7 @@ def nearest_of(
 ) -> tuple[NDArray[np.int32], FloatArray]:
     """Return the nearest centre of each row of one block, as `labels_of`, and its distance.
 
-    Rows without any value have label −1 and distance 0, if the state allows such rows.
+    Rows that have no distances have label −1 and distance 0, if the state allows such rows.
     """
     labels, smallest = np.empty(len(rows), dtype=np.int32), np.empty(len(rows))
     if not _compiled_nearest(rows, coordinates, state, labels, smallest):
@@ -140,7 +142,7 @@ def _compiled_nearest(
     """
     plain = state.distortion.code == SQUARED_EUCLIDEAN.code and not state.partial
     plain = plain and not isinstance(rows, SparseRows)
-    plain = plain and state.distortion.outside(rows) is None
+    plain = plain and not state.distortion.empty(rows).any()
     if not (plain and library.available() and isinstance(coordinates, FeatureCoordinates)):
         return False
     return nearest_centers(rows, coordinates, state.prepared, labels, smallest)

@@ -84,6 +84,8 @@ def given_centers(centers: FloatArray, survey: Survey) -> FloatArray:
                 f"init has values outside of the domain of {distortion.title} "
                 f"({distortion.domain})."
             )
+        if distortion.empty(start).any():
+            raise ValueError(f"init has a row {distortion.emptiness}.")
         start = distortion.off_edges(start)
         largest = np.square(start).sum(axis=1).max()
     if not largest < _LARGEST_SQUARE:

@@ -12,7 +12,7 @@ from scipy.special import logsumexp, softmax
 from daskmm.compiled import library
 from daskmm.compiled import mixture as loops
 from daskmm.data.blocks import Position, row_blocks
-from daskmm.data.validation import check_domain, check_finite
+from daskmm.data.validation import check_domain, check_empty, check_finite
 from daskmm.engine.passes import Passes, one_blas_thread
 from daskmm.kmeans.sums import PerStart
 from daskmm.mm.driver import Step
@@ -189,7 +189,8 @@ def has_gaps(rows: NDArray, position: Position) -> bool:
     """Return whether a block has missing values; raise for rows without any value."""
     missing = np.isnan(rows) if rows.dtype.kind == "f" else np.zeros((0, 1), bool)
     if missing.any():
-        check_domain(rows, position, 0, SquaredEuclidean, True, False)
+        check_domain(rows, position, 0, SquaredEuclidean, True)
+        check_empty(rows, None, position, SquaredEuclidean)
     return bool(missing.any())
 
 

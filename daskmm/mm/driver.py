@@ -162,8 +162,8 @@ def minimize(
         Powers, and when to stop.
     context : FitContext, optional
         Its callbacks are called once per iteration over the full data (`problem.exact`) with the
-        record of the leading start. One that raises StopIteration ends the fit. Without a context,
-        an interrupt is raised at once.
+        record of the best start so far. One that raises StopIteration ends the fit. Without a
+        context, an interrupt is raised at once.
     race : callable, optional
         Takes the costs of all starts after each iteration, and returns the indices of the starts
         that are worth another iteration. The others end at their present state, whose cost is
@@ -229,10 +229,13 @@ def iterate(
             context.journal.keep(resumable)
             if problem.exact or logger.isEnabledFor(logging.DEBUG):
                 scale = max(step.inertia + abs(step.penalty) for step in steps)
-                leader = runs[active[first_best([runs[index].last for index in active], scale)]]
-                logger.debug("%s", leader.history[-1])
+                # The best start may have ended, while others go on.
+                best = runs[first_best([run.last for run in runs], scale)].history[-1]
+                now = runs[active[0]].history[-1]
+                record = replace(best, iteration=n_iter, n_passes=now.n_passes, seconds=now.seconds)
+                logger.debug("%s", record)
                 if problem.exact:
-                    context.tell(leader.history[-1], before)
+                    context.tell(record, before)
     except KeyboardInterrupt as interrupt:
         context.stop(interrupt)
     return runs

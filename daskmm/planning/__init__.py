@@ -140,8 +140,8 @@ class Plan:
         return "\n".join(
             [
                 f"{rows} rows × {self.n_features:,} features in {self.n_blocks:,} block(s)",
-                f"passes over the data: about {self.passes}, at most {self.max_passes}"
-                f" ({self.n_starts} start(s) share each)",
+                f"passes over the data: about {self.passes} (max_iter allows {self.max_passes})",
+                f"starts, which take their steps in the same passes: {self.n_starts}",
                 *self._about_bytes(),
                 f"tasks per pass: {self.tasks_per_pass:,}",
                 *gram,

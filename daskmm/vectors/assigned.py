@@ -18,6 +18,7 @@ from daskmm.cluster._fitted_centers import FittedCenters
 from daskmm.cluster._nearest import NearestCenter
 from daskmm.cluster.tree import ClusterTree
 from daskmm.data.blocks import Position, positions
+from daskmm.data.errors import SparseRowsError
 from daskmm.data.input import by_name, read_table
 from daskmm.data.lazy import in_memory
 from daskmm.data.validation import checked_rows
@@ -142,11 +143,17 @@ def table_of(model: Any, X: Any) -> Any:
     return read_table(model, by_name(model, X), reset=False)
 
 
-def passes_over(model: Any, X: Any) -> Passes:
-    """Return passes over a table of dense rows, whose blocks have known numbers of rows."""
+def passes_over(model: Any, X: Any, sparse: bool = False) -> Passes:
+    """Return passes over a table whose blocks have known numbers of rows.
+
+    SparseRowsError is raised for sparse rows, unless they are allowed.
+    """
     passes = weighted_passes(table_of(model, X), None)
-    if passes.blocks.layout.sparse:
-        raise TypeError("X is sparse. Give dense rows, such as those of TruncatedSVD.")
+    if passes.blocks.layout.sparse and not sparse:
+        raise SparseRowsError(
+            "X is sparse, which only representatives takes. Give dense rows: cluster those of "
+            "sklearn.decomposition.TruncatedSVD."
+        )
     passes.count_rows()
     return passes
 

@@ -15,6 +15,7 @@ from scipy.sparse.csgraph import connected_components
 
 from daskmm.data.blocks import Position
 from daskmm.data.lazy import in_memory
+from daskmm.data.names import counted
 from daskmm.numerics.rows import tiles
 from daskmm.vectors.assigned import Clusters, checked_ids, complete, named, passes_over, table_of
 from daskmm.vectors.lists import SortedRows
@@ -51,6 +52,16 @@ class Recall:
     imbalance_factor: float
     recall: dict[int, float]
     scanned: dict[int, float]
+
+    def __repr__(self) -> str:
+        found = ", ".join(
+            f"{n} lists: {share:.3f} of {self.scanned[n]:.2%} of the rows"
+            for n, share in self.recall.items()
+        )
+        return (
+            f"Recall({found}; {len(self.sizes):,} lists of {self.sizes.min():,} to "
+            f"{self.sizes.max():,} rows, imbalance factor {self.imbalance_factor:.3g})"
+        )
 
 
 def recall(
@@ -197,6 +208,13 @@ class NearDuplicates:
     counts: NDArray[np.int64]
     keep: NDArray[np.bool_]
 
+    def __repr__(self) -> str:
+        return (
+            f"NearDuplicates({counted(len(self.pairs), 'pair')} in "
+            f"{np.count_nonzero(self.counts):,} of {counted(len(self.counts), 'cluster')}; "
+            f"{self.keep.sum():,} of {counted(len(self.keep), 'row')} to keep)"
+        )
+
 
 def near_duplicates(
     model: Any, X: Any, *, threshold: float | None = None, ids: Any = None
@@ -285,7 +303,8 @@ def _pairs_in_tiles(z: FloatArray, threshold: float) -> _Pairs:
         i, j = np.nonzero(products >= 0.5 * threshold)
         above = i + left < j + right
         i, j = i[above], j[above]
-        yield i + left, j + right, 2.0 * products[i, j]
+        # Rounding may take the cosine of equal rows above 1.
+        yield i + left, j + right, np.minimum(2.0 * products[i, j], 1.0)
 
 
 def _near_in_tiles(z: FloatArray, threshold: float) -> _Pairs:
@@ -339,7 +358,7 @@ def representatives(
     """
     if n_per_cluster < 1:
         raise ValueError(f"n_per_cluster must be at least 1, got {n_per_cluster}.")
-    clusters, passes = Clusters.of(model), passes_over(model, X)
+    clusters, passes = Clusters.of(model), passes_over(model, X, sparse=True)
     ids = checked_ids(ids, passes.blocks.layout.n_rows or 0)
     found = passes.reduce(_central_rows, clusters, int(n_per_cluster))
     ends = np.searchsorted(found.labels, np.arange(clusters.n_clusters + 1))

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import scipy.sparse
 import zarr
 
 from daskmm import GaussianMixture, load
@@ -63,6 +64,14 @@ def test_what_a_mixture_does_not_have_is_refused(table, tmp_path, capsys):
         code, _, error = run(capsys, *command, "--unknown", "missing")
         assert code == 2
         assert "--unknown is about mixed columns" in error
+
+
+def test_sparse_rows_are_refused_in_a_line(tmp_path, capsys):
+    scipy.sparse.save_npz(tmp_path / "x.npz", scipy.sparse.eye_array(9).tocsr())
+    run = ["fit", str(tmp_path / "x.npz"), "-k", "3", "--model", "mixture", "--out"]
+    assert main([*run, str(tmp_path / "run")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("daskmm: error: Sparse rows are not supported by GaussianMixture")
 
 
 def test_a_run_of_a_mixture_takes_new_rows(table, tmp_path, capsys):

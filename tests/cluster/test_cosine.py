@@ -5,6 +5,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from _support import quick
+from scipy.sparse import csr_array
 from sklearn.metrics import pairwise_distances_argmin
 
 from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans, load
@@ -140,17 +141,35 @@ def test_the_critical_power_is_where_coincident_centres_part():
 
 def test_rows_of_zeros_are_refused_by_block_and_row():
     X, centers = directions()
-    X[117] = 0
+    X[[117, 119]] = 0
     lazy = da.from_array(X, chunks=(50, 6))
     for rows, place in ((X, "block 0, row 117"), (lazy, "block 2, row 17")):
-        with pytest.raises(ValueError, match=f"not zero in all features.*{place}"):
+        found = f"row of zeros.*{place}.*and 1 more row.*empty_rows='label'"
+        with pytest.raises(ValueError, match=found):
             KMeans(4, distortion="cosine").fit(rows)
     model = steps_of(KMeans, centers, 2).fit(X[:100])
     for method in (model.predict, model.transform, model.score):
         with pytest.raises(ValueError, match="row 117"):
             method(X)
-    with pytest.raises(ValueError, match="init has values outside"):
+    with pytest.raises(ValueError, match="init has a row of zeros"):
         steps_of(KMeans, X[115:119], 2).fit(X[:100])
+
+
+@pytest.mark.parametrize("cls", [KMeans, PowerKMeans])
+def test_rows_of_zeros_are_labelled_and_have_no_weight(cls):
+    X, _ = directions()
+    X[[3, 117, 200]] = 0
+    held, sparse = X.any(axis=1), csr_array(X)
+    expected = quick(cls, distortion="cosine").fit(X[held])
+    lazy = [da.from_array(X, chunks=(50, 6)), da.from_array(sparse, chunks=(50, -1), asarray=False)]
+    for rows in (X, sparse, *lazy):
+        model = quick(cls, distortion="cosine", empty_rows="label").fit(rows)
+        np.testing.assert_array_equal(np.asarray(model.labels_) >= 0, held)
+        np.testing.assert_array_equal(model.predict(rows), model.labels_)
+        np.testing.assert_array_equal(np.isnan(model.score_samples(rows)), ~held)
+        assert model.cluster_sizes_.sum() == held.sum()
+        assert model.inertia_ == pytest.approx(expected.inertia_, rel=1e-9)
+        assert -model.score(rows) == pytest.approx(expected.inertia_, rel=1e-9)
 
 
 def test_parameters_that_it_does_not_have():

@@ -1,5 +1,7 @@
 """Tables of centres, and names of clusters."""
 
+import pickle
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,6 +9,7 @@ from _support import ESTIMATORS, blobs, quick
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy.sparse import csr_array
 from sklearn.datasets import load_wine
 from sklearn.exceptions import NotFittedError
 
@@ -248,3 +251,13 @@ def test_no_cluster_is_named_after_a_feature_that_most_of_its_rows_lack():
     assert table.loc["high age", "missing_income"] == pytest.approx(149 / 150)
     assert table.loc["low age", "missing_income"] == 0
     assert "missing_age" not in table
+
+
+def test_clusters_of_sparse_rows_are_named_by_high_features():
+    rng = np.random.default_rng(0)
+    kind = rng.integers(3, size=200)
+    rows = csr_array((rng.random((200, 9)) < 0.1) + 4.0 * np.eye(3)[kind].repeat(3, axis=1))
+    model = KMeans(3, distortion="cosine", random_state=0).fit(rows)
+    names = cluster_names(model)
+    assert all("high" in name and "low" not in name for name in names)
+    assert names == cluster_names(pickle.loads(pickle.dumps(model)))

@@ -4,6 +4,7 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.sparse import csr_array
 
 from daskmm import KMeans, PowerKMeans, WeightedBlurringMeanShift
 from daskmm.data.foreign import unwrapped
@@ -75,6 +76,21 @@ def test_anndata(tmp_path):
     fitted(anndata.read_h5ad(tmp_path / "data.h5ad", backed="r"))
     with pytest.raises(ValueError, match="without X"):
         PowerKMeans(3).fit(anndata.AnnData(obs=data.obs))
+
+
+def test_frames_of_sparse_columns_are_sparse_rows_with_names():
+    rows = csr_array(ROWS)
+    frame = pd.DataFrame.sparse.from_spmatrix(rows, columns=NAMES)
+    model, expected = (KMeans(3, random_state=0).fit(X) for X in (frame, rows))
+    assert list(model.feature_names_in_) == NAMES
+    np.testing.assert_array_equal(model.cluster_centers_, expected.cluster_centers_)
+    np.testing.assert_array_equal(model.predict(frame[NAMES[::-1]]), expected.labels_)
+    with pytest.raises(TypeError, match="Sparse rows are not supported by Weighted"):
+        WeightedBlurringMeanShift(0.5).fit(frame)
+    with pytest.raises(TypeError, match="partial_fit takes dense rows"):
+        KMeans(3).partial_fit(frame)
+    with pytest.raises(ValueError, match="fill value is not 0"):
+        KMeans(3).fit(frame.astype(pd.SparseDtype(float, 1.0)))
 
 
 def test_other_objects_are_left_alone():

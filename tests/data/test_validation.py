@@ -8,6 +8,7 @@ import pytest
 from daskmm.data.blocks import Position, row_blocks
 from daskmm.data.validation import (
     check_domain,
+    check_empty,
     check_finite,
     check_positive_weights,
     check_row_count,
@@ -78,8 +79,9 @@ def test_values_outside_of_a_domain_are_named():
     with pytest.raises(ValueError, match=r"infinity: block 2, row 5 .*feature 0"):
         check_domain(rows, HERE, 4, SquaredEuclidean, True)
     rows[1] = np.nan
-    with pytest.raises(ValueError, match=r"without any value: block 2, row 5"):
-        check_domain(rows, HERE, 4, SquaredEuclidean, True)
+    with pytest.raises(ValueError, match=r"without any value: block 2, row 1"):
+        check_empty(rows, None, HERE, SquaredEuclidean)
+    check_empty(rows, (np.arange(len(rows)) != 1).astype(float), HERE, SquaredEuclidean)
 
 
 @pytest.mark.parametrize(("n_rows", "n_clusters"), [(1, 1), (4, 4), (5, 4)])

@@ -36,6 +36,7 @@ from daskmm.engine.grouping import (
 from daskmm.engine.merge_tree import sibling, subtree_starts
 from daskmm.engine.passes import Passes, one_blas_thread, tree_reduce, weighted_passes
 from daskmm.engine.worker_task import PartialSums, merge, n_records
+from daskmm.numerics.distortions.bregman import SquaredEuclidean
 
 
 def total(rows, weights, position, *shared):
@@ -246,7 +247,7 @@ def test_rows_without_values_have_no_weight():
     rows = rows_of(4)
     rows[1] = rows[2, 0] = np.nan
     for v, expected in ((None, [1.0, 0.0, 1.0, 1.0]), ([3.0, 3.0, 5.0, 1.0], [3, 0, 5, 1])):
-        passes = weighted_passes(rows, v, skip_empty=True)
+        passes = weighted_passes(rows, v, family=SquaredEuclidean)
         assert passes.reduce(weights_of) == [expected]
 
 

@@ -804,6 +804,17 @@ def test_a_callback_hears_of_every_iteration_once(tmp_path, monkeypatch):
     assert numbers == sorted(set(numbers))
 
 
+def test_callbacks_hear_of_the_best_start_after_its_end():
+    rows = np.abs(np.random.default_rng(3).standard_normal((400, 6)))
+    heard = []
+    options = {"sample_size": None, "random_state": 0, "callbacks": [heard.append]}
+    model = KMeans(8, n_init=8, distortion="cosine", **options).fit(rows)
+    costs = [record.objective for record in heard]
+    assert [record.iteration for record in heard] == list(range(1, model.n_iter_ + 1))
+    assert len(model.history_) < model.n_iter_
+    assert costs == sorted(costs, reverse=True)
+
+
 def test_records_cannot_be_changed():
     def change(record):
         record.s = -2.0

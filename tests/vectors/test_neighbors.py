@@ -208,11 +208,25 @@ def test_frames_and_rows_without_cluster_have_representatives():
         representatives(model, frame, 0)
 
 
-def test_sparse_rows_are_refused():
+def test_sparse_rows_have_representatives_only():
     rows = scipy.sparse.random_array((200, 30), density=0.2, rng=0, format="csr")
-    model = quick(KMeans).fit(rows)
-    with pytest.raises(TypeError, match="X is sparse"):
-        representatives(model, rows)
+    model = quick(KMeans, standardize=False).fit(rows)
+    expected = representatives(model, rows.toarray(), 3)
+    for found, same in zip(representatives(model, rows, 3), expected, strict=True):
+        np.testing.assert_array_equal(found, same)
+    with pytest.raises(TypeError, match="X is sparse, which only representatives takes"):
+        recall(model, rows)
+
+
+def test_results_are_told_in_a_line():
+    rows = np.concatenate([X, X[:50]])
+    found = near_duplicates(MODELS["cosine"], rows)
+    assert 1.0 - 1e-12 < found.pairs["similarity"].max() <= 1.0
+    assert repr(found).startswith(f"NearDuplicates({len(found.pairs):,} pairs in ")
+    assert f"{found.keep.sum()} of 550 rows to keep" in str(found)
+    told = repr(recall(MODELS["plain"], X, n_probes=(1, 9), k=3))
+    assert told.startswith("Recall(1 lists: ")
+    assert "9 lists: 1.000 of 100.00% of the rows" in told
 
 
 def test_a_pass_loads_each_block_once(tmp_path):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.numerics.entropy import within_dispersion
-from daskmm.numerics.sparse_rows import has_holes
+from daskmm.numerics.sparse_rows import SparseRows, has_holes
 
 FloatArray = NDArray[np.float64]
 
@@ -73,6 +73,8 @@ class Distortion(ABC):
         Power of ‖x − θ‖ to which it is proportional near 0: 2 for Bregman divergences, 1 for norms.
     title, domain : str
         Descriptions of the distortion, and of the values for which it is defined.
+    emptiness : str
+        Description of the rows that have no distances, which `empty` finds.
     infinite : bool
         Whether rows in the domain may be infinitely far from centres at its edge.
     """
@@ -81,6 +83,7 @@ class Distortion(ABC):
     degree: ClassVar[int] = 2
     title: ClassVar[str]
     domain: ClassVar[str] = "any number"
+    emptiness: ClassVar[str] = "without any value"
     infinite: ClassVar[bool] = False
     # Whether it does not change when rows and centres are shifted together.
     shifts: ClassVar[bool] = False
@@ -115,6 +118,16 @@ class Distortion(ABC):
     def outside(cls, rows: NDArray) -> NDArray[np.bool_] | None:
         """Return the mask of values outside of the domain; None if all are inside or NaN."""
         return None
+
+    @classmethod
+    def empty(cls, rows: NDArray) -> NDArray[np.bool_]:
+        """Return the mask of the rows that have no distances: those in which all values are NaN."""
+        empty = np.zeros(len(rows), dtype=np.bool_)
+        if not isinstance(rows, SparseRows) and rows.dtype.kind == "f":
+            # Rows whose first value is present are sorted out first; these are most rows.
+            first = np.flatnonzero(np.isnan(rows[:, 0]))
+            empty[first] = np.isnan(rows[first]).all(axis=1)
+        return empty
 
     @abstractmethod
     def inside(self, rows: FloatArray) -> FloatArray:

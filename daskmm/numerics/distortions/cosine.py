@@ -12,7 +12,6 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from daskmm.numerics.distortions.base import FloatArray
 from daskmm.numerics.distortions.bregman import SquaredEuclidean
@@ -26,20 +25,19 @@ class Cosine(SquaredEuclidean):
     """1 − ⟨x, θ⟩ / ‖x‖ with ‖θ‖ = 1, in the coordinates of `SphereCoordinates`."""
 
     title: ClassVar[str] = "the cosine distance"
-    domain: ClassVar[str] = "rows that are not zero in all features"
+    emptiness: ClassVar[str] = "of zeros, which has no direction"
     shifts: ClassVar[bool] = False
 
     @classmethod
-    def outside(cls, rows: NDArray) -> NDArray[np.bool_] | None:
+    def empty(cls, rows: NDArray) -> NDArray[np.bool_]:
         """Return the mask of the rows that are all zeros."""
         if isinstance(rows, SparseRows):
             held = rows.row_of_entry[rows.data != 0]
-            empty = np.flatnonzero(np.bincount(held, minlength=len(rows)) == 0)
-            ones = np.ones(len(empty), dtype=np.bool_)
-            mask = csr_array((ones, (empty, np.zeros_like(empty))), shape=rows.shape)
-            return mask if len(empty) else None
-        zero: NDArray[np.bool_] = np.equal(rows, 0).all(axis=1, keepdims=True)
-        return np.broadcast_to(zero, rows.shape) if zero.any() else None
+            return np.asarray(np.bincount(held, minlength=len(rows)) == 0)
+        empty = np.equal(rows[:, 0], 0)
+        first = np.flatnonzero(empty)
+        empty[first] = np.equal(rows[first], 0).all(axis=1)
+        return np.asarray(empty)
 
     def allowed(self, centers: FloatArray, before: FloatArray) -> FloatArray:
         """Scale centres to the sphere; centres without a direction stay where they were."""
