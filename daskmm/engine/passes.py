@@ -294,8 +294,10 @@ def weighted_passes(
     With `family`, rows that have no distances by this distortion have no weight.
     """
     passes = Passes(row_blocks(table, grid), family)
-    here = family is not None and not isinstance(table, da.Array)
-    if here and (empty := family.empty(table)).any():
+    if family is None or isinstance(table, da.Array):
+        passes.weigh(sample_weight)
+        return passes
+    if (empty := family.empty(table)).any():
         sample_weight = np.where(empty, 0.0, weights_in_memory(sample_weight, len(table)))
     passes.weigh(sample_weight)
     return passes
