@@ -43,7 +43,9 @@ def is_sparse(X: Any) -> bool:
 
 def has_sparse_columns(X: Any) -> bool:
     """Return whether a table is a pandas frame of sparse columns only."""
-    dtypes = getattr(X, "dtypes", ()) if hasattr(X, "columns") else ()
+    # Other frames need time to say which columns they have.
+    is_pandas = type(X).__module__.partition(".")[0] == "pandas" and hasattr(X, "columns")
+    dtypes = X.dtypes if is_pandas else ()
     return len(dtypes) > 0 and all(hasattr(dtype, "fill_value") for dtype in dtypes)
 
 

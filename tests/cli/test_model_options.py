@@ -102,7 +102,7 @@ def test_the_help_says_which_models_differ(capsys):
         parsed("--help")
     text = " ".join(capsys.readouterr().out.split())
     assert "factor by which the power grows in size; 1 keeps it constant (default 1.05)" in text
-    assert "(power, kmeans: default auto; entropy, mean" in text
+    assert "(power, kmeans, kernel: default auto; entropy, mean" in text
     assert "kernel: bandwidth σ of the kernel (default auto); mean-shift: bandwidth h" in text
     assert "entropy: default sqeuclidean, or manhattan, mixed)" in text
 

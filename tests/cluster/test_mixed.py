@@ -697,13 +697,11 @@ def test_values_that_are_no_levels_and_names_that_stand_twice():
 
 
 @pytest.mark.parametrize("draw", [plot.cluster_profiles, plot.projection])
-def test_pictures_and_resampling_of_mixed_columns_are_refused(draw):
+def test_pictures_of_mixed_columns_are_refused(draw):
     frame, _ = table(60)
     model = KMeans(2, distortion="mixed", n_init=1, random_state=0).fit(frame)
     with pytest.raises(ValueError, match="summary_"):
         draw(model, frame)
-    with pytest.raises(TypeError, match="dense rows of numbers"):
-        model.bootstrap(frame)
 
 
 def as_decimals(frame):
