@@ -16,8 +16,10 @@ from daskmm.data.names import listed
 # most this share of an average cluster. Tables of fewer rows than the last number are not judged.
 _SHARE, _ROWS, _OF_AVERAGE, _LEAST_ROWS = 1e-3, 5, 0.1, 1000
 # It is far if its centre is so many times as far from the centre of any larger cluster as half of
-# that cluster's rows are.
-_FAR = 5.0
+# that cluster's rows are, and so many times as far as larger clusters are from their nearest one.
+_FAR, _OF_GAPS = 5.0, 2.0
+# Distances of rows of this share of those between centres are rounding errors of equal rows.
+_EQUAL = 1e-6
 
 
 def far_clusters(model: Any) -> NDArray[np.int64]:
@@ -36,10 +38,14 @@ def far_clusters(model: Any) -> NDArray[np.int64]:
         return np.empty(0, dtype=np.int64)
     state = FittedCenters.of(model).state
     distortion, centers = state.distortion, state.centers
-    tile = distortion.tile(centers[few], False)
-    apart = distortion.distances(tile, centers[large], state.feature_weights)
-    ratios = distortion.reported(apart) / distortion.reported(model.typical_distances_[large])
-    return np.flatnonzero(few)[ratios.min(axis=1) >= _FAR]
+    tile = distortion.tile(centers, False)
+    distances = distortion.distances(tile, centers[large], state.feature_weights)
+    apart, gaps = distortion.reported(distances[few]), distortion.reported(distances[large])
+    np.fill_diagonal(gaps, np.inf)
+    gap = float(np.median(gaps.min(axis=1))) if len(gaps) > 1 else 0.0
+    typical = distortion.reported(model.typical_distances_[large])
+    judged = (apart >= _FAR * typical) & (apart >= _OF_GAPS * gap) & (typical > _EQUAL * apart)
+    return np.flatnonzero(few)[judged.all(axis=1)]
 
 
 def warn_of_far_clusters(model: Any) -> None:
@@ -48,6 +54,10 @@ def warn_of_far_clusters(model: Any) -> None:
     if not len(found):
         return
     n_far, n_rows = float(model.cluster_sizes_[found].sum()), float(model.cluster_sizes_.sum())
+    weighted = n_rows != model.n_samples_seen_
+    held = (
+        f"{n_far / n_rows:.2%} of the weight" if weighted else f"{n_far:,.0f} of {n_rows:,.0f} rows"
+    )
     sizes = [f"{size:,.6g}" for size in model.cluster_sizes_[found]]
     # Other far rows may lie in large clusters.
     share = 2.0 * n_far / n_rows
@@ -55,12 +65,11 @@ def warn_of_far_clusters(model: Any) -> None:
     trim = model.trim + max(math.ceil(share / digits) * digits, 1e-3)
     said = (
         f"{len(found)} of {len(model.cluster_sizes_)} clusters are far from all others, and hold "
-        f"{n_far:,.6g} of {n_rows:,.6g} rows together ({listed(sizes)})."
+        f"{held} together ({listed(sizes)})."
     )
     if len(found) == 1:
         said = (
-            f"1 of {len(model.cluster_sizes_)} clusters is far from all others, and holds "
-            f"{n_far:,.6g} of {n_rows:,.6g} rows."
+            f"1 of {len(model.cluster_sizes_)} clusters is far from all others, and holds {held}."
         )
     warn_user(
         f"{said} If these rows are errors or outliers, leave the farthest rows out of the fit by "

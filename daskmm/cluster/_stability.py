@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,10 @@ def stability(
     found = np.full((n_bootstraps, k), np.nan)
     for similarities in found:
         drawn = rng.randint(len(labels), size=len(labels))
-        again = _as_chosen(model, int(rng.randint(2**31 - 1))).fit(taken_rows(rows, drawn))
+        with warnings.catch_warnings():
+            # The fit of the model has warned of its rows.
+            warnings.simplefilter("ignore", UserWarning)
+            again = _as_chosen(model, int(rng.randint(2**31 - 1))).fit(taken_rows(rows, drawn))
         occurring = np.unique(labels[drawn])
         table = contingency_matrix(labels[drawn], again.labels_)
         similarities[occurring] = jaccard_matrix(table).max(axis=1)
