@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,18 @@ def nearest_centers(
     return call_in_parts("nearest_centers", rows, dtype, tile, of_rows, fields)
 
 
+def choose_directions(
+    blocks: Sequence[NDArray], coordinates: FeatureCoordinates, prepared: PreparedCenters
+) -> None:
+    """Choose the directions of partial distances on the first block, before threads need them.
+
+    Lists of near centres depend on the number of directions.
+    """
+    if len(blocks):
+        dtype, _, _ = _fields(blocks[0], coordinates, prepared)
+        prepared.leading(dtype, blocks[0], coordinates)
+
+
 def nearest_listed(
     rows: NDArray,
     coordinates: FeatureCoordinates,
@@ -60,11 +73,13 @@ def nearest_listed(
     labels: NDArray[np.int32],
     lists: NDArray[np.int32],
 ) -> None:
-    """Write the nearest, up to rounding, of the centres that are listed for each row.
+    """Write the nearest of each row's present centre and those that are listed for it.
 
-    The parameters are those of `nearest_centers`; `lists` is only read.
+    The parameters are those of `nearest_centers`; `labels` are the present centres, and `lists` is
+    only read.
     """
     dtype, tile, fields = _fields(rows, coordinates, prepared)
+    fields["rounding"] = product_rounding(dtype, rows.shape[1])
     fields["n_listed"] = lists.shape[1]
     of_rows = {"labels": labels, "lists": lists}
     call_in_parts("nearest_listed", rows, dtype, tile, of_rows, fields)

@@ -133,9 +133,15 @@ def _computed(blocks: Any) -> Iterator[Any]:
 
 def _whole_numbers(part: Any) -> list[Any]:
     """Return the columns of floats that have integers alone, as integers of csv files are read."""
-    floats = part.select_dtypes("float")
-    whole = (floats.isna() | ((floats % 1 == 0) & (floats.abs() < _LARGEST_WHOLE))).all()
-    return list(whole[whole].index)
+    found = []
+    for name in part.select_dtypes("float").columns:
+        if (part.columns == name).sum() > 1:  # pandas cannot name one of them
+            continue
+        values = part[name].to_numpy(dtype=np.float64, na_value=np.nan)
+        values = values[~np.isnan(values)]
+        if (values == np.trunc(values)).all() and (np.abs(values) < _LARGEST_WHOLE).all():
+            found.append(name)
+    return found
 
 
 def _may_be_text(dtype: Any) -> bool:

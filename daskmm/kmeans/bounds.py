@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from daskmm.compiled import dispatch, library
 from daskmm.compiled.bounds import Moves, Moving, add_moves, update_nearest
-from daskmm.compiled.labels import nearest_listed
+from daskmm.compiled.labels import choose_directions, nearest_listed
 from daskmm.compiled.layout import SCORED
 from daskmm.data.blocks import Layout, Position
 from daskmm.engine.passes import one_blas_thread, run_on_threads
@@ -285,6 +285,7 @@ class KeptBounds:
     """
 
     def __init__(self, layout: Layout, coordinates: Rows) -> None:
+        self._coordinates = coordinates
         plain = isinstance(coordinates, FeatureCoordinates)
         self._possible = (
             plain
@@ -300,6 +301,15 @@ class KeptBounds:
         """Return the bounds of the start whose last step began at these centres, or None."""
         known = [start.bounds for _, start in self._starts if start.bounds is not None]
         return next((own for own in known if own.holds_at(centers)), None)
+
+    def choose_directions(self, blocks: Sequence[NDArray]) -> None:
+        """Choose the directions of partial distances for the present step of each start."""
+        for start in self._present:
+            bounds = None if start is None else start.bounds
+            if bounds is None or bounds.prepared is None or bounds.near:
+                continue
+            assert isinstance(self._coordinates, FeatureCoordinates)
+            choose_directions(blocks, self._coordinates, bounds.prepared)
 
     def compared(self, n_starts: int) -> list[Compared]:
         """Return how the present step of each start compares rows with centres."""
@@ -335,10 +345,10 @@ class KeptBounds:
             ),
             _Start(None),
         )
-        if start.left:
+        listed = listed and state.relaxation > 1.0
+        if start.left and not listed:
             start.left -= 1
             return start
-        listed = listed and state.relaxation > 1.0
         if start.bounds is None or (listed and start.bounds.lists is None):
             start.bounds = Bounds.of(self._n_rows, listed)
         # Partial distances exclude more than bounds of the step before.

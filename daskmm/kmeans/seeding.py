@@ -195,8 +195,8 @@ def greedy_rows(
         rate = weights * smallest
         if trim:
             rate = _of_near(rate, smallest, weights, trim)
-        # Once every row coincides with a centre, any row may be drawn.
-        rate = rate if rate.sum() > 0 else weights
+        if not rate.sum() > 0:  # every near row coincides with a centre
+            rate = _of_near(weights, smallest, weights, trim) if trim else weights
         drawn = rng.choice(len(rows), trials, p=rate / rate.sum())
         candidates = distortion.inside(rows[drawn])
         reduced = np.minimum(distortion.distances(tile, candidates, None), smallest[:, None])
@@ -266,8 +266,12 @@ def _farthest_near(survey: Survey, candidates: FloatArray) -> float:
     """Return the largest distance of a near row of the sample from its candidate."""
     if survey.near is None:
         return np.inf
-    tile = survey.distortion.tile(fast_rows(survey.core.rows), survey.partial)
-    return float(survey.distortion.distances(tile, candidates, None).min(axis=1).max())
+    farthest = 0.0
+    for _, some in pieces(survey.core.rows, len(candidates)):
+        tile = survey.distortion.tile(fast_rows(some), survey.partial)
+        nearest = survey.distortion.distances(tile, candidates, None).min(axis=1)
+        farthest = max(farthest, float(nearest.max(initial=0.0)))
+    return farthest
 
 
 def _at_least(

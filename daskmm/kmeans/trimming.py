@@ -15,6 +15,7 @@ of Statistics 25, 1997.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -75,7 +76,7 @@ def thresholds(
     passes: Passes, coordinates: Rows, states: Sequence[CenterState], share: float
 ) -> list[Threshold]:
     """Find for each state the distance that a share of the rows exceeds, in two passes."""
-    shared = coordinates, tuple(states)
+    shared = coordinates, _with_gaps(states)
     coarse: PerStart[Histogram] = passes.reduce(_bins, *shared, _COARSE, [None] * len(states))
     first = [
         _threshold(each, _COARSE, 0.0, (1.0 - share) * each.weights.sum())
@@ -92,8 +93,13 @@ def kept_sums(
     passes: Passes, coordinates: Rows, states: Sequence[CenterState], limits: list[Threshold]
 ) -> tuple[CenterSums, ...]:
     """Compute the sums of a hard step for each state over the rows within its threshold."""
-    found: PerStart[CenterSums] = passes.reduce(_kept_sums, coordinates, tuple(states), limits)
+    found: PerStart[CenterSums] = passes.reduce(_kept_sums, coordinates, _with_gaps(states), limits)
     return found.records
+
+
+def _with_gaps(states: Sequence[CenterState]) -> tuple[CenterState, ...]:
+    """Return states that allow rows without distances; the first pass refused those with weight."""
+    return tuple(replace(state, gaps=True) for state in states)
 
 
 def _threshold(found: Histogram, dropped: int, below: float, wanted: float) -> Threshold:

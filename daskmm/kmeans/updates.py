@@ -422,6 +422,7 @@ class CentersProblem:
         if self.update.trim:
             return self._trimmed(states)
         bounds = self._bounds.before(states)
+        self._bounds.choose_directions(self.passes.blocks.parts)
         shared = (self.coordinates, tuple(states), *([bounds] if any(bounds) else []))
         found: PerStart[CenterSums] = self.passes.reduce(block_sums, *shared)
         records = list(found.records)
@@ -499,6 +500,7 @@ class CentersProblem:
             moved=compared.near or _moved(before, after),
             coincident_centers=n_coincident,
             resumable=not (compared.listed and after.is_turn_of_lists),
+            complete=not compared.near,
         )
 
 

@@ -215,9 +215,8 @@ def iterate(
     try:
         while n_iter < schedule.max_iter and context.stopped is None:
             active = [index for index, run in enumerate(runs) if run.stage != "done"]
-            if not active or (
-                until is not None and n_iter > first and until.due(n_iter - first, entered)
-            ):
+            due = until is not None and n_iter > first and until.due(n_iter - first, entered)
+            if not active or (due and resumable is runs):
                 break
             steps = problem.steps([runs[index].state for index in active])
             n_iter += 1
@@ -257,6 +256,12 @@ def _started(problem: Problem[S], start: Any, schedule: Schedule) -> Run[S]:
     return replace(start, state=problem.start(start.state, s))
 
 
+def _to_score(state: S) -> S:
+    """Return a state at which a hard step finds the exact cost; over-relaxed ones may not."""
+    state = _at_power(state, -np.inf)
+    return _relaxed(state, 1.0) if getattr(state, "relaxation", 1.0) > 1.0 else state
+
+
 def _relaxed(state: S, relaxation: float) -> S:
     """Return the state of a step that moves the centres by this share of the way to the means."""
     return replace(state, relaxation=relaxation)  # type: ignore[type-var]
@@ -279,7 +284,8 @@ def _after(
         for index in set(taken) - set(race([run.last for run in after])):
             if after[index].stage != "done":
                 lost, step = runs[index].state, taken[index]
-                after[index] = replace(after[index], stage="done", state=lost, scored=step)
+                scored = step if step.complete else None
+                after[index] = replace(after[index], stage="done", state=lost, scored=scored)
     return after
 
 
@@ -364,7 +370,7 @@ def _score(problem: Problem[S], runs: list[Run[S]], context: FitContext) -> Outc
                 "Interrupted: one more pass over the data computes the cost of the model. "
                 "Interrupt again to end without a model."
             )
-        steps = problem.steps([_at_power(runs[index].state, -np.inf) for index in unscored])
+        steps = problem.steps([_to_score(runs[index].state) for index in unscored])
         runs = list(runs)
         for index, step in zip(unscored, steps, strict=True):
             runs[index] = replace(runs[index], scored=step)

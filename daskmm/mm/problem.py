@@ -53,6 +53,9 @@ class Step(Generic[S]):
         count them say 0.
     resumable : bool
         Whether the next step does not depend on more than the state after this one.
+    complete : bool
+        Whether the cost at the state before is exact; steps that compare rows with few centres may
+        find a larger one.
     """
 
     state: S
@@ -65,6 +68,7 @@ class Step(Generic[S]):
     moved: bool
     coincident_centers: int
     resumable: bool = True
+    complete: bool = True
 
 
 class Problem(Protocol[S]):

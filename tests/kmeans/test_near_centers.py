@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import dask.array as da
 import numpy as np
 import pytest
 
@@ -9,7 +10,8 @@ from daskmm import KMeans
 from daskmm.compiled import library
 from daskmm.compiled.dispatch import PreparedCenters
 from daskmm.compiled.labels import nearest_centers, nearest_listed
-from daskmm.engine.passes import weighted_passes
+from daskmm.data.blocks import row_blocks
+from daskmm.engine.passes import Passes, weighted_passes
 from daskmm.kmeans import bounds
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import CentersProblem, PowerUpdate
@@ -57,7 +59,7 @@ def test_the_nearest_listed_centre_is_that_of_the_definition(dtype):
     X = overlapping(500, 9, dtype)
     centers, lists = X[:K].astype(float), rng.integers(K, size=(500, 7)).astype(np.int32)
     scale = rng.uniform(0.5, 2.0, 9)
-    labels = np.full(500, -1, np.int32)
+    labels = lists[:, 3].copy()
     coordinates = Coordinates(np.zeros(9), scale)
     nearest_listed(X, coordinates, PreparedCenters(centers / scale), labels, lists)
     listed = np.take_along_axis(squares(X / scale, centers / scale), lists, axis=1)
@@ -101,3 +103,49 @@ def test_fits_end_where_those_over_all_centres_do(p, monkeypatch):
     monkeypatch.setattr(CenterState, "is_turn_of_lists", False)
     expected = KMeans(K, **options).fit(X)
     assert found.inertia_ == pytest.approx(expected.inertia_, rel=2e-3)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_rows_far_from_the_mean_are_told_apart_in_near_steps(dtype):
+    X = np.random.default_rng(0).normal(size=(6000, 12))
+    X[:3000, 0] += 1e4 if dtype == "f4" else 1e9
+    options = {"n_init": 1, "random_state": 0, "standardize": False, "max_iter": 80}
+    model = KMeans(256, **options).fit(X.astype(dtype))
+    costs = [record.inertia for record in model.history_]
+    assert len(costs) < 80
+    assert (np.diff(costs) <= 1e-6 * costs[0]).all()
+
+
+@pytest.mark.parametrize("call", [4, 5])
+def test_a_fit_that_a_callback_stops_has_the_cost_of_the_nearest_centres(call):
+    X = overlapping(20 * K, 12, "f4")
+
+    def stop(record):
+        if record.iteration == call:
+            raise StopIteration
+
+    model = KMeans(K, n_init=1, random_state=0, standardize=False, callbacks=[stop]).fit(X)
+    assert model.inertia_ == pytest.approx(-model.score(X), rel=1e-6)
+
+
+@pytest.mark.long
+def test_reports_on_the_way_do_not_change_a_fit(tmp_path):
+    X = da.from_array(overlapping(40 * K, 12, "f4"), chunks=(20 * K, 12))
+    options = {"n_init": 1, "random_state": 0, "standardize": False, "max_iter": 25}
+    expected = KMeans(K, **options).fit(X).inertia_
+    options |= {"checkpoint": str(tmp_path / "fit"), "checkpoint_every": 1}
+    assert KMeans(K, **options).fit(X).inertia_ == expected
+
+
+def test_directions_are_chosen_on_the_first_block():
+    rng = np.random.default_rng(0)
+    X = np.concatenate([s * rng.normal(size=(8 * K, 64)) for s in (0.3, 1.6)]).astype("f4")
+    passes = Passes(row_blocks(X, least_rows=8 * K))
+    problem = CentersProblem(passes, Coordinates.identity(64), 16.0 * K, PowerUpdate(), 1.0)
+    start = replace(problem.start(X[::16][:K].astype(float), -np.inf), relaxation=1.5)
+    alone = replace(start, relaxation=1.5)
+    first, second = passes.blocks.parts
+    expected = alone.prepared.leading(np.dtype("f4"), first, None)["n_leading"]
+    problem._bounds.before([start])
+    problem._bounds.choose_directions(passes.blocks.parts)
+    assert start.prepared.leading(np.dtype("f4"), second, None)["n_leading"] == expected

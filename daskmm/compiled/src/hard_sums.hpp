@@ -179,38 +179,64 @@ template <class T> struct NearestCenters : Search<T, T> {
 template <class T> struct NearestListed : Entry {
   static constexpr Index ABREAST = 4;
   const Step& a;
-  const Index p = a.p, last = a.n_listed - 1;
+  const Index p = a.p;
   const T *const factors = (const T*)a.factors, *const norms = (const T*)a.norms;
   Coordinates<T, Step> coordinates{a};
   double *exact, *raw;
   T* z;
+  int32_t* listed;  // centres with which the present row is compared
+  Index n = 0;
 
   explicit NearestListed(const Step& a) : a(a) {}
   void place(Memory& memory) {
     coordinates.place(memory), memory(a.tile * p, exact);
     memory(a.code == WHITENED ? a.tile * p : 0, raw), memory(p, z);
+    memory(a.n_listed + 1, listed);
   }
   void begin() { coordinates.begin(); }
   bool add(Index start, Index b) {
     coordinates.transform((const T*)a.rows + start * p, b, raw, exact);
     for (Index i = 0; i < b; i++) {
-      const int32_t* listed = a.lists + (start + i) * a.n_listed;
-      for (Index f = 0; f < p; f++) z[f] = T(exact[i * p + f]);
-      T least = T(INFINITE);
-      for (Index t = 0; t <= last; t += ABREAST) {
+      const double* row = exact + i * p;
+      int32_t& label = a.labels[start + i];
+      list(a.lists + (start + i) * a.n_listed, label);
+      for (Index f = 0; f < p; f++) z[f] = T(row[f]);
+      T least = T(INFINITE), second = T(INFINITE);
+      for (Index t = 0; t < n; t += ABREAST) {
         const T* lines[ABREAST];
         T products[ABREAST];
-        for (Index at = 0; at < ABREAST; at++)
-          lines[at] = factors + listed[t + at < last ? t + at : last] * p;
+        for (Index at = 0; at < ABREAST; at++) lines[at] = factors + listed[t + at < n ? t + at : n - 1] * p;
         dots<T, ABREAST>(lines, z, p, products);
-        for (Index at = 0; at < ABREAST && t + at <= last; at++) {
-          const Index j = listed[t + at];
+        for (Index at = 0; at < ABREAST && t + at < n; at++) {
+          const int32_t j = listed[t + at];
           const T score = products[at] + norms[j];
-          if (score < least) least = score, a.labels[start + i] = int32_t(j);
+          if (score < least) second = least, least = score, label = j;
+          else if (score < second) second = score;
         }
       }
+      const double norm = dot(row, row, p), margin = a.rounding * (3.0 * norm + 2.0 * (double(least) + norm));
+      if (!(double(second) - double(least) > margin)) label = decide(row);
     }
     return true;
+  }
+  // List the different centres with which a row is compared: also its present one.
+  void list(const int32_t* near, int32_t label) {
+    listed[0] = label, n = 1;
+    for (Index t = 0; t < a.n_listed; t++) {
+      bool known = false;
+      for (Index at = 0; at < n; at++) known |= listed[at] == near[t];
+      if (!known) listed[n++] = near[t];
+    }
+  }
+  // The nearest by differences in double precision; products do not tell which one it is.
+  int32_t decide(const double* row) const {
+    double least = INFINITE;
+    int32_t found = listed[0];
+    for (Index t = 0; t < n; t++) {
+      const double distance = separation(row, a.centers + listed[t] * p, a.w, p);
+      if (distance < least || (distance == least && listed[t] < found)) least = distance, found = listed[t];
+    }
+    return found;
   }
 };
 
