@@ -202,7 +202,7 @@ def _opened(arguments: argparse.Namespace) -> Any:
     """Open the table that a fit reads."""
     mixed = _is_mixed(arguments)
     categories = getattr(arguments, "categories", [])
-    dated = sorted({each.rpartition(":")[0] for each in getattr(arguments, "dates", ())})
+    dated = sorted({each.rpartition(":")[0] or each for each in getattr(arguments, "dates", ())})
     options = {"columns": arguments.columns, "mixed": mixed, "categories": categories}
     options["dates"] = dated
     data = open_data(arguments.input, **options, **_format(arguments))

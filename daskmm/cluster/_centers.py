@@ -283,7 +283,7 @@ class CenterClusterer(NearestCenter):
         """
         self._validate_params()
         name = name_of_call(key)
-        if is_sparse(X):
+        if is_sparse(X) and self.distortion != "mixed":
             raise SparseRowsError("partial_fit takes dense rows, and X is sparse: fit to all rows.")
         with lock_of(self):
             model = updated_model(self, X, sample_weight, name, feature_dim, unknown)

@@ -24,6 +24,7 @@ from daskmm.data.mixed import (
     unseen_in,
     with_levels,
 )
+from daskmm.data.sparse import has_sparse_columns
 from daskmm.engine.distributed import computed
 
 _PARAMETERS = {"dates", "unknown"}
@@ -85,7 +86,7 @@ def coded(X: Any, coding: Coding) -> Any:
 
 
 def _frame(X: Any) -> Any:
-    X = unwrapped(X)
+    X = unwrapped(X.sparse.to_dense() if has_sparse_columns(X) else X)
     if not (hasattr(X, "columns") and hasattr(X, "dtypes")):
         raise TypeError(
             "distortion='mixed' takes DataFrames, whose columns have kinds (pandas, dask, polars); "

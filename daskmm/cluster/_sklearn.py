@@ -10,6 +10,8 @@ from typing import Any
 from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
 from sklearn.utils._set_output import _get_output_config, _wrap_data_with_container
 
+from daskmm.data.sparse import NamedSparse
+
 __all__ = ["Interval", "RealNotInt", "StrOptions", "output_container", "wrap_output"]
 
 
@@ -20,4 +22,6 @@ def output_container(estimator: Any) -> str:
 
 def wrap_output(values: Any, X: Any, estimator: Any) -> Any:
     """Return transformed values in memory in the container that is asked for."""
+    if isinstance(X, NamedSparse):
+        X = X.index.to_frame()  # a frame with the index, which is all that is taken from it
     return _wrap_data_with_container("transform", values, X, estimator)

@@ -38,12 +38,16 @@ def warn_of_identifiers(model: Any, features: Sequence[int]) -> None:
     """Warn of features that number the rows, as far as the sample can tell."""
     if features:
         names = [f"{feature_names(model)[feature]!r}" for feature in features]
-        warn_user(
-            f"The integers of {listed(names)} are others in each row, as identifiers are, and were "
-            "clustered like measurements. If that is what they are, leave them out (on the command "
-            "line by --columns).",
-            UserWarning,
+        told = (
+            f"Column {names[0]} has a different integer in every row. If it only identifies rows, "
+            "leave it out: it was clustered like a measurement."
         )
+        if len(names) > 1:
+            told = (
+                f"Columns {listed(names)} have different integers in every row. If they only "
+                "identify rows, leave them out: they were clustered like measurements."
+            )
+        warn_user(told, UserWarning)
 
 
 def warn_of_empty_rows(labels: Any) -> None:

@@ -39,6 +39,8 @@ _NO_VALUE = ("-", "--", ".", "?", "*")
 _MISSING = frozenset(
     ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "#N/A", "<NA>", *_NO_VALUE)
 )
+# A time with its offset from UTC, which is ignored, as time zones of parquet files are.
+_OFFSET = r"([T ].*?) *(?:Z|[+-]\d\d(?::?\d\d)?)$"
 # Characters that may surround a number.
 _BLANKS = " \t\n\r\v\f"
 # A first line that names the separator for Excel.
@@ -110,7 +112,8 @@ def open_csv(
     categories : sequence of str, optional
         Columns, among those to read, whose values are categories even if they look like numbers.
     dates : sequence of str, optional
-        Columns, among those to read, with dates of ISO 8601, such as 2026-02-03.
+        Columns, among those to read, with dates of ISO 8601, such as 2026-02-03; offsets from UTC
+        are ignored.
     fitted : bool
         Whether the columns are those of a fitted model, so that none can be left out.
 
@@ -136,6 +139,11 @@ def open_csv(
         raise ValueError(
             f"{path} has no column {', '.join(map(repr, missing))}; it has "
             f"{', '.join(map(repr, found.names))}."
+        )
+    if unread := sorted({*categories, *dates} - {*used}):
+        raise ValueError(
+            f"{path}: column {unread[0]!r} is among the categories or dates, but not among the "
+            "columns to read (columns=, on the command line --columns)."
         )
     nameless = [name for name in wanted if str(name).startswith(_NAMELESS)]
     if nameless:
@@ -514,17 +522,19 @@ def _read(
 
 
 def _dates(block: _Block, series: Any) -> Any:
-    """Return the dates that a column of text has; empty fields are missing values."""
+    """Return the dates and times as written in a column; empty fields are missing values."""
     import pandas as pd
 
     text = series.str.strip()
-    found = pd.to_datetime(text, format="ISO8601", errors="coerce")
-    if (bad := (found.isna() & text.notna() & (text != "")).to_numpy()).any():
+    local = text.str.replace(_OFFSET, r"\1", regex=True)
+    found = pd.to_datetime(local, format="ISO8601", errors="coerce")
+    known = found.between(pd.Timestamp.min, pd.Timestamp.max)
+    if (bad := (~known & text.notna() & (text != "")).to_numpy()).any():
         raise ValueError(
             f"{block.path}: column {series.name!r} has {text[bad].iloc[0]!r}, which is no date "
-            "such as 2026-02-03 or 2026-02-03T12:30."
+            "from 1678 to 2261, such as 2026-02-03 or 2026-02-03T12:30."
         )
-    return found.dt.tz_localize(None).astype("datetime64[ns]")
+    return found.astype("datetime64[ns]")
 
 
 def _line_of_blanks(format: CsvFormat) -> str:

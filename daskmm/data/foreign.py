@@ -20,7 +20,7 @@ _BLOCK_BYTES = 16 << 20
 
 
 def unwrapped(X: Any, names: Sequence[str] | None = None) -> Any:
-    """Return the table inside an object of another library; decimals of pandas become floats.
+    """Return the table inside an object of another library; columns of pandas become plain ones.
 
     Any other object is returned unchanged. None of these libraries is imported here.
 
@@ -37,7 +37,8 @@ def unwrapped(X: Any, names: Sequence[str] | None = None) -> Any:
         The pandas DataFrame of a table with an Arrow stream (such as polars'), the numpy or dask
         array of an xarray DataArray, or the array of an AnnData object. An AnnData array in memory
         becomes a DataFrame or `NamedSparse` with the names of observations and variables. A pandas
-        DataFrame of sparse columns becomes `NamedSparse`.
+        DataFrame of sparse columns only becomes `NamedSparse`; beside dense columns, they become
+        dense. Decimals become floats.
 
     Raises
     ------
@@ -54,7 +55,7 @@ def unwrapped(X: Any, names: Sequence[str] | None = None) -> Any:
         X = _with_flat_names(X)
         if has_sparse_columns(X):
             return _of_sparse_columns(X)
-        return _with_floats(X)
+        return _with_plain_columns(X)
     if library == "xarray" and kind == "DataArray":
         if X.ndim != 2:
             raise ValueError(
@@ -101,12 +102,13 @@ def _with_flat_names(frame: Any) -> Any:
     return frame.set_axis(["_".join(map(str, name)) for name in frame.columns], axis=1)
 
 
-def _with_floats(frame: Any) -> Any:
-    """Return a pandas frame with floats in place of decimals."""
+def _with_plain_columns(frame: Any) -> Any:
+    """Return a pandas frame with floats in place of decimals, and without sparse columns."""
     if not frame.columns.is_unique:  # `check_columns` raises for it later
         return frame
-    names = [name for name in frame.columns if are_decimals(frame[name])]
-    return frame.astype(dict.fromkeys(names, np.float64)) if names else frame
+    kinds = {name: np.float64 for name in frame.columns if are_decimals(frame[name])}
+    kinds |= {n: kind.subtype for n, kind in frame.dtypes.items() if hasattr(kind, "fill_value")}
+    return frame.astype(kinds) if kinds else frame
 
 
 def _of_anndata(data: Any) -> Any:

@@ -9,11 +9,15 @@ from numpy.typing import NDArray
 _LEAST_NUMBERED = 30
 # With at least this many rows, so are integers that differ in all rows, in any order.
 _LEAST_DISTINCT = 2000
+# Identifiers that grow use at least one number in this many; times grow in longer steps.
+_LONGEST_STEP = 10
+# Integers in any order are identifiers if this many equal pairs would be expected by chance.
+_EXPECTED_PAIRS = 10
 # Largest difference of an integer from the nearest one.
 _ROUNDING = 1e-6
 
 
-def numbering_features(rows: NDArray) -> list[int]:
+def numbering_features(rows: NDArray, n_rows: int) -> list[int]:
     """Return the features whose integers grow from row to row, or differ in all of many rows.
 
     There are none if all features are like that: then no feature stands out as an identifier.
@@ -22,22 +26,31 @@ def numbering_features(rows: NDArray) -> list[int]:
     ----------
     rows : ndarray of shape (n_rows, n_features)
         Sample of the rows, in their order in the table.
+    n_rows : int
+        Number of rows of the table.
     """
     if len(rows) < _LEAST_NUMBERED:
         return []
-    found = [column for column in range(rows.shape[1]) if _numbers(rows[:, column])]
+    found = [column for column in range(rows.shape[1]) if _numbers(rows[:, column], n_rows)]
     return found if len(found) < rows.shape[1] else []
 
 
-def _numbers(values: NDArray) -> bool:
+def _numbers(values: NDArray, n_rows: int) -> bool:
     few = values[:_LEAST_NUMBERED]
-    if not _are_integers(few) or len(np.unique(few)) < len(few):
+    if not _are_integers(few) or len(np.unique(few)) < len(few) or not _are_integers(values):
         return False
-    ordered = values if len(values) < _LEAST_DISTINCT else np.sort(values)
-    return bool((ordered[1:] > ordered[:-1]).all()) and _are_integers(values)
+    n, span = len(values), float(values.max()) - float(values.min())
+    if (values[1:] > values[:-1]).all():
+        return span <= _LONGEST_STEP * n_rows
+    if n < _LEAST_DISTINCT or span > n * n / (2 * _EXPECTED_PAIRS):
+        return False
+    return len(np.unique(values)) == n
 
 
 def _are_integers(values: NDArray) -> bool:
+    # All floats beyond this bound are integers.
+    bound = 2 / np.finfo(values.dtype if values.dtype.kind == "f" else np.float64).eps
     values = values.astype(np.float64, copy=False)
     with np.errstate(invalid="ignore"):
-        return bool((np.abs(values - np.rint(values)) <= _ROUNDING).all())
+        held = (np.abs(values) < bound).all()
+        return bool(held and (np.abs(values - np.rint(values)) <= _ROUNDING).all())

@@ -280,7 +280,7 @@ def first_pass(
         None if expansion is None else expansion.groups,
     )
     if expansion is None and not layout.sparse:
-        survey = replace(survey, identifiers=numbering_features(uniform.rows))
+        survey = replace(survey, identifiers=numbering_features(uniform.rows, n_rows))
     if not (by_distance and size < n_rows):
         return survey
     sizes = SampleSizes(size, larger)

@@ -19,7 +19,7 @@ from sklearn.metrics import pairwise_distances
 from daskmm.data.blocks import Position, as_dask_array, is_frame, is_lazy
 from daskmm.data.foreign import unwrapped
 from daskmm.data.lazy import delayed_blocks, sized
-from daskmm.data.sparse import is_sparse, joined_rows, taken_rows
+from daskmm.data.sparse import has_sparse_columns, is_sparse, joined_rows, taken_rows
 from daskmm.data.validation import check_finite
 from daskmm.engine.passes import tree_reduce
 from daskmm.metrics.agreement import as_labels
@@ -434,9 +434,10 @@ def _reduced(function: Any, X: Any, labels: Any, *shared: Any) -> Any:
 
     Labels may be None; then a frame may have columns of any kind.
     """
-    X = unwrapped(X)
     if labels is None:
-        return _reduced_rows(function, X, shared)
+        # A mixed model takes frames of sparse columns as frames.
+        return _reduced_rows(function, X if has_sparse_columns(X) else unwrapped(X), shared)
+    X = unwrapped(X)
     own = as_labels(labels, "labels")
     lazy = is_lazy(X) or isinstance(own, da.Array)
     if not lazy:

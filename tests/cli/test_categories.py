@@ -10,6 +10,7 @@ import pytest
 from daskmm import PowerKMeans
 from daskmm.cli.main import main
 from daskmm.data import csv_files
+from daskmm.data.files import open_data
 
 RNG = np.random.default_rng(0)
 KINDS = RNG.integers(3, size=300)
@@ -74,6 +75,12 @@ def test_missing_and_unknown_categories(here, capsys):
         ),
         ("flights.csv", ["--categories", "gate", "--model", "mixture"], "for --model mixture"),
         ("flights.csv", ["--categories", "gate", "--dates", "day:trend"], "has no column 'day'"),
+        ("flights.csv", ["--columns", "delay", "--categories", "gate"], "'gate' is among the cat"),
+        (
+            "flights.csv",
+            ["--columns", "delay,gate", "--distortion", "mixed", "--dates", "gate"],
+            "'gate' is not a column of X with ':trend' (time since 1970) or ':season'",
+        ),
         ("flights.parquet", ["--categories", "delay"], "has no category 'delay'"),
     ],
 )
@@ -105,12 +112,24 @@ def test_a_csv_is_read_as_a_model_of_a_parquet_file_with_dates_needs_it(here, ca
     assert main(["predict", "run", "wrong.csv", "--quiet", "--out", "wrong"]) == 2
     told = capsys.readouterr().err
     # Blocks are read at the same time.
-    assert any(f"column 'day' has '{day}', which is no date such" in told for day in wrong.unique())
+    assert any(f"column 'day' has '{day}', which is no date fr" in told for day in wrong.unique())
     days.assign(delay="late").to_csv("wrong.csv", index=False)
     assert main(["monitor", "run", "wrong.csv"]) == 2
     told = capsys.readouterr().err
     assert "'delay' (such as 'late') in line 2. The model was fitted to numbers" in told
     assert "--columns" not in told
+
+
+def test_dates_are_read_as_written_without_their_offsets_from_utc(here):
+    written = "2026-01-01T09:30+01:00,2026-07-01 09:30 +02,2026-07-01T09:30Z,2026-02-03,"
+    (here / "days.csv").write_text("\n".join(["day,x", *(f"{d},1" for d in written.split(","))]))
+    found = open_data("days.csv", mixed=True, dates=["day"]).compute()["day"]
+    local = ["2026-01-01T09:30", "2026-07-01T09:30", "2026-07-01T09:30", "2026-02-03"]
+    assert list(found[:4]) == list(map(pd.Timestamp, local))
+    assert found.isna().iloc[4]
+    (here / "days.csv").write_text("day,x\n9999-12-31,1\n")
+    with pytest.raises(ValueError, match="'9999-12-31', which is no date from 1678 to 2261"):
+        open_data("days.csv", mixed=True, dates=["day"]).compute()
 
 
 def test_the_first_hole_in_the_order_of_the_rows_is_named(here, capsys):

@@ -5,9 +5,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.sparse import csr_array
+from sklearn.base import clone
 
 from daskmm import KMeans, PowerKMeans, WeightedBlurringMeanShift
 from daskmm.data.foreign import unwrapped
+from daskmm.metrics import silhouette_score
 
 RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(120, 3)) + 5 * RNG.integers(3, size=(120, 1))
@@ -85,12 +87,31 @@ def test_frames_of_sparse_columns_are_sparse_rows_with_names():
     assert list(model.feature_names_in_) == NAMES
     np.testing.assert_array_equal(model.cluster_centers_, expected.cluster_centers_)
     np.testing.assert_array_equal(model.predict(frame[NAMES[::-1]]), expected.labels_)
-    with pytest.raises(TypeError, match="Sparse rows are not supported by Weighted"):
+    named = frame.set_axis([f"row {i}" for i in range(len(frame))])
+    assert model.set_output(transform="pandas").transform(named).index.equals(named.index)
+    with pytest.raises(TypeError, match=r"by Weighted.*X\.sparse\.to_dense"):
         WeightedBlurringMeanShift(0.5).fit(frame)
     with pytest.raises(TypeError, match="partial_fit takes dense rows"):
         KMeans(3).partial_fit(frame)
     with pytest.raises(ValueError, match="fill value is not 0"):
         KMeans(3).fit(frame.astype(pd.SparseDtype(float, 1.0)))
+
+
+def test_sparse_columns_of_mixed_models_or_beside_others_are_read_as_dense_ones():
+    kinds = pd.Series(np.repeat(["a", "b", "c"], 20))
+    mixed = KMeans(3, distortion="mixed", random_state=0)
+    dense = clone(mixed).fit(pd.get_dummies(kinds))
+    frame = pd.get_dummies(kinds, sparse=True)
+    mixed.fit(frame).partial_fit(frame)
+    assert [column.kind for column in mixed.columns_] == ["flag"] * 3
+    np.testing.assert_array_equal(mixed.predict(frame), dense.labels_)
+    assert float(silhouette_score(frame, mixed)) == 1.0
+
+    frame["z"] = pd.arrays.SparseArray(kinds.map({"a": 0.0, "b": 2.0, "c": 5.0}))
+    frame["one"] = 1.0
+    for model in (KMeans(3, random_state=0), clone(mixed)):
+        model.fit(frame)
+        np.testing.assert_array_equal(model.predict(frame[frame.columns[::-1]]), model.labels_)
 
 
 def test_other_objects_are_left_alone():
