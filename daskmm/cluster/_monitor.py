@@ -140,7 +140,7 @@ class Monitor:
         place = self._place(new, batch is not None)
         tested = self._tested(new, statistics, place)
         values = np.stack([(self.series + new)[-n:].values.mean(axis=0) for n in tested.lengths])
-        raw = values * self.units + self.origin
+        raw = values * self.units + self.origin + _subtracted(self.model, statistics)
         first, still = self._told_unseen(unseen, sums.n_rows)
         found = Look(
             len(self.looks) + 1,
@@ -424,6 +424,14 @@ def _sums_and_unseen(
         counts[column] += count
     of_features = [float(counts[name]) for name, _ in features_of(model)]
     return replace(found[1], unseen=np.array(of_features)), unseen
+
+
+def _subtracted(model: Any, statistics: list[Statistic]) -> FloatArray:
+    """Return what the model's coordinates subtract from the mean of a column; 0 for others."""
+    columns = np.array([each.kind in ("column", "column in cluster") for each in statistics])
+    found = np.zeros(len(statistics))
+    found[columns] = np.resize(FittedCenters.of(model).coordinates.mean, columns.sum())
+    return found
 
 
 def _digest_of(model: Any) -> str:

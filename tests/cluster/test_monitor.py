@@ -392,8 +392,11 @@ def test_a_share_of_a_level_that_changes_is_named():
     rows, kinds = plans(3000, 0)
     model = KMeans(3, distortion="mixed", random_state=0).fit(rows)
     fewer = rows[(kinds != 2) | (np.arange(3000) % 3 == 0)]
-    reasons = daskmm.monitor(model, rows).look(fewer).reasons
-    assert any(reason.startswith("column 'plan' has the level '") for reason in reasons)
+    look = daskmm.monitor(model, rows).look(fewer)
+    assert any(reason.startswith("column 'plan' has the level '") for reason in look.reasons)
+    told = next(each for each in look.findings if each.kind == "column" and each.level)
+    assert told.found == pytest.approx((fewer["plan"] == told.level).mean())
+    assert told.expected == pytest.approx((rows["plan"] == told.level).mean())
 
 
 @pytest.mark.parametrize(
