@@ -178,6 +178,9 @@ def test_a_model_measures_silhouettes_in_its_own_scale_whatever_its_rows_are():
     np.fill_diagonal(apart, 0.0)
     expected = sklearn.metrics.silhouette_score(apart, gaps.labels_, metric="precomputed")
     assert silhouette_score(holes, gaps) == pytest.approx(expected, abs=0.01)
+    more = np.vstack([holes, np.full((1, holes.shape[1]), np.nan)])
+    for score in (silhouette_score, simplified_silhouette_score):
+        assert score(more, gaps) == pytest.approx(score(holes, gaps))
     for cls, distortion in [(PowerKMeans, "manhattan"), (PowerKMeans, "kl"), (KMeans, "mixed")]:
         rows = mixed_rows() if distortion == "mixed" else np.abs(X)
         missing = "partial" if distortion == "mixed" else "error"
