@@ -81,9 +81,7 @@ def describe_look(look: Any) -> str:
         lines.append("no drift: batches usually differ as much")
     if look.still_unseen:
         known = listed([str(each) for each in look.still_unseen], separator="; ")
-        lines.append(
-            f"reported before: {known} (predict and update take it with --unknown missing)"
-        )
+        lines.append(f"known from an earlier look, so no drift: {known}")
     return "\n".join(lines)
 
 

@@ -154,7 +154,7 @@ def test_levels_that_the_fit_did_not_see_stop_no_command(days, capsys):
     told = "column 'plan' has the level 'gold', which the fit did not see, in 10.0% of the rows"
     assert f"drift: {told}" in capsys.readouterr().out
     assert main(["monitor", "run", "gold.parquet"]) == 0
-    assert f"reported before: {told}" in capsys.readouterr().out
+    assert f"known from an earlier look, so no drift: {told}\n" in capsys.readouterr().out
     predict = ["predict", "run", "gold.parquet", "--out", "labels.csv", "--quiet"]
     assert main(predict) == 2
     assert "--unknown missing" in capsys.readouterr().err
