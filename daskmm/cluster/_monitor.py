@@ -27,7 +27,7 @@ from daskmm.cluster._findings import (
 )
 from daskmm.cluster._fitted_centers import FittedCenters
 from daskmm.cluster._mixed import unseen_levels
-from daskmm.data.names import features_named
+from daskmm.data.names import counted, features_named
 from daskmm.engine.passes import one_blas_thread
 from daskmm.kmeans.drift import batch_sums
 from daskmm.numerics.drift import BatchSums, in_units, units_of
@@ -277,10 +277,10 @@ class Monitor:
 
     def __repr__(self) -> str:
         """Return the model, how many batches are known, and the latest look."""
-        looks, n = f"{len(self.looks)} looks", len(self.series)
+        looks, n = counted(len(self.looks), "look"), counted(len(self.series), "batch")
         last = f", the last {self.looks[-1]!r}" if self.looks else ""
         stale = ", to be renewed: the model has changed" if self.stale else ""
-        return f"<Monitor of {type(self.model).__name__}: {n} batches, {looks}{last}{stale}>"
+        return f"<Monitor of {type(self.model).__name__}: {n}, {looks}{last}{stale}>"
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the monitor without its model to a file; an existing file is replaced."""

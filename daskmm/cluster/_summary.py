@@ -9,6 +9,7 @@ import numpy as np
 
 from daskmm.data.names import (
     ALIKE,
+    counted,
     feature_names,
     features_explained,
     features_found,
@@ -64,7 +65,7 @@ def _facts(model: Any) -> dict[str, str]:
     if explained := features_explained(model):
         facts["best explained features"] = ", ".join(explained)
     facts["fit"] = (
-        f"{model.n_iter_:,} iterations, {model.n_passes_:,} passes, "
+        f"{counted(model.n_iter_, 'iteration')}, {counted(model.n_passes_, 'pass')}, "
         f"{readable_seconds(model.history_[-1].seconds)}"
     )
     return facts

@@ -38,12 +38,16 @@ def warn_of_identifiers(model: Any, features: Sequence[int]) -> None:
     """Warn of features that number the rows, as far as the sample can tell."""
     if features:
         names = [f"{feature_names(model)[feature]!r}" for feature in features]
-        warn_user(
-            f"The integers of {listed(names)} are others in each row, as identifiers are, and were "
-            "clustered like measurements. If that is what they are, leave them out (on the command "
-            "line by --columns).",
-            UserWarning,
+        said = (
+            f"Column {names[0]} has a different integer in every row. If it only identifies rows, "
+            "leave it out: it was clustered like a measurement."
         )
+        if len(names) > 1:
+            said = (
+                f"Columns {listed(names)} have a different integer in every row. If they only "
+                "identify rows, leave them out: they were clustered like measurements."
+            )
+        warn_user(said, UserWarning)
 
 
 def warn_of_empty_rows(labels: Any, mixed: bool) -> None:
@@ -58,7 +62,8 @@ def warn_of_empty_rows(labels: Any, mixed: bool) -> None:
         has, gets = ("has", "it gets") if n_empty == 1 else ("have", "they get")
         kept = "that the fit knows" if mixed else "at all"
         warn_user(
-            f"{counted(n_empty, 'row')} of X {has} no value {kept}; {gets} the label -1 (no cluster).",
+            f"{counted(n_empty, 'row')} of X {has} no value {kept}; {gets} the label -1 "
+            "(no cluster).",
             UserWarning,
         )
 

@@ -32,6 +32,8 @@ def test_numbers_of_rows_are_found_and_measurements_are_not():
 )
 def test_a_fit_warns_once_of_identifiers(model):
     frame = pd.DataFrame(RNG.normal(size=(60, 2)), columns=["a", "b"]).assign(key=range(60))
-    with pytest.warns(UserWarning, match="The integers of 'key' are others in each row") as found:
+    with pytest.warns(
+        UserWarning, match="Column 'key' has a different integer in every row"
+    ) as found:
         model.fit(frame)
-    assert sum("integers" in str(each.message) for each in found) == 1
+    assert sum("different integer" in str(each.message) for each in found) == 1
