@@ -38,12 +38,12 @@ def test_the_exit_code_tells_drift(run, capsys):
     assert main(["monitor", "run", "quiet.npy"]) == 0
     assert "no drift: batches usually differ as much" in capsys.readouterr().out
     assert main(["monitor", "run", "moved.npy", "--picture", "drift.png"]) == DRIFT
-    assert "drift: column 'feature " in capsys.readouterr().out
+    assert "drift: the mean of column 'feature " in capsys.readouterr().out
     assert (run.parent / "drift.png").stat().st_size > 1000
     assert main(["monitor", "run", "moved.npy", "--quiet"]) == DRIFT
     out, err = capsys.readouterr()
     assert not out
-    assert "drift: column 'feature " in err
+    assert "drift: the mean of column 'feature " in err
     assert main(["monitor", "run", "quiet.npy", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["number"], found["drifted"], found["reasons"]) == (4, False, [])

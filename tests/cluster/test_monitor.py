@@ -60,7 +60,7 @@ def test_a_small_shift_of_one_cluster_is_found(seed):
     look = watch.look(draw(40_000, shift=0.3, cluster=7))
     assert look.drifted
     assert {finding.cluster for finding in look.findings} == {7}
-    assert " in cluster 7 is higher by " in look.reasons[0]
+    assert " in cluster 7 is " in look.reasons[0]
     assert 0.1 < abs(look.findings[0].shift) < 0.3  # the part of it along one of eight columns
 
 
@@ -183,7 +183,7 @@ def test_wide_rows_are_compared_by_columns_alone():
     watch = daskmm.monitor(model, rows[150:300])
     assert not watch.look(rows[300:]).drifted
     rows[300:, 77] += 30
-    assert watch.look(rows[300:]).reasons[0].startswith("column 'feature 77' is ")
+    assert watch.look(rows[300:]).reasons[0].startswith("the mean of column 'feature 77' is ")
 
 
 class Days:
