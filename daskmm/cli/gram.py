@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from daskmm.data.names import counted
 from daskmm.gram.build import verify
 from daskmm.gram.store import GramStore
 from daskmm.numerics.kernels import SCALED
@@ -63,7 +64,8 @@ def _described(store: GramStore) -> dict[str, Any]:
 def _in_words(store: GramStore) -> str:
     manifest, missing = store.manifest, len(store.missing())
     lines = [
-        f"{store.path}: Gram matrix of {manifest.n_rows:,} rows × {manifest.n_features:,} features",
+        f"{store.path}: Gram matrix of {manifest.n_rows:,} rows × "
+        f"{counted(manifest.n_features, 'feature')}",
         f"kernel: {_kernel_in_words(store)}",
         f"{len(store.tiles):,} tiles of {manifest.tile_rows:,} rows, {manifest.dtype}, "
         f"{readable_bytes(store.bytes_on_disk)}; "

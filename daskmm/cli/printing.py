@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from daskmm.data.names import ALIKE, listed, printable, shell_word
+from daskmm.data.names import ALIKE, counted, listed, printable, shell_word
 from daskmm.planning import Plan
 from daskmm.storage.readable import readable_bytes, readable_seconds, readable_share
 from daskmm.storage.remote import inside
@@ -55,15 +55,16 @@ def _updated(change: dict[str, Any]) -> str:
     moves = change["moves"]
     farthest = max(range(len(moves)), key=moves.__getitem__)
     return (
-        f"{change['n_rows']:,} rows of {printable(change['input'])}; the centre of cluster "
-        f"{farthest} moved farthest, by a distance of {moves[farthest]:.3g} in scaled features"
+        f"{counted(change['n_rows'], 'row')} of {printable(change['input'])}; the centre of "
+        f"cluster {farthest} moved farthest, by a distance of {moves[farthest]:.3g} in the model's "
+        "scale"
     )
 
 
 def describe_prediction(found: dict[str, Any]) -> str:
     """Describe a prediction, given labels (a path), n_rows, n_outliers and cluster_sizes."""
     lines = [
-        f"{found['n_rows']:,} labels in {printable(found['labels'])}",
+        f"{counted(found['n_rows'], 'label')} in {printable(found['labels'])}",
         _cluster_sizes(found["cluster_sizes"], found["n_rows"] - found["n_outliers"]),
     ]
     if found["n_outliers"]:
@@ -74,34 +75,34 @@ def describe_prediction(found: dict[str, Any]) -> str:
 def describe_look(look: Any) -> str:
     """Describe what a monitor saw in a batch."""
     cost = f"cost {look.cost / look.reference_cost:.3g} times that of the reference"
-    lines = [f"look {look.number}, {look.n_rows:,} rows: {cost}"]
+    lines = [f"look {look.number}, {counted(look.n_rows, 'row')}: {cost}"]
     if look.drifted:
         lines.append(f"drift: {listed(look.reasons, separator='; ')}")
     else:
         lines.append("no drift: batches usually differ as much")
     if look.still_unseen:
         known = listed([str(each) for each in look.still_unseen], separator="; ")
-        lines.append(
-            f"reported before: {known} (predict and update take it with --unknown missing)"
-        )
+        lines.append(f"known from an earlier look, so no drift: {known}")
     return "\n".join(lines)
 
 
 def describe_plan(found: Mapping[str, Any], model: Any, plan: Plan) -> str:
     """Describe a plan; `found` has the input, and says whether its number of rows is estimated."""
     known = getattr(model, "n_clusters", getattr(model, "n_components", None))
-    clusters = known if isinstance(known, int) else "an unknown number of"
-    title = f"{type(model).__name__} with {clusters} clusters of {printable(found['input'])}"
+    clusters = (
+        counted(known, "cluster") if isinstance(known, int) else "an unknown number of clusters"
+    )
+    title = f"{type(model).__name__} with {clusters} of {printable(found['input'])}"
     lines = ["rows are estimated from the size of the files"] if found["n_rows_estimated"] else []
     return "\n".join([title, str(plan), *lines])
 
 
 def _found(summary: dict[str, Any]) -> str:
     lines = [
-        f"{summary['n_clusters']} clusters of {summary['n_rows']:,} rows × "
-        f"{summary['n_features']:,} features",
-        f"{summary['n_iter']} iterations over all rows, {summary['n_passes']} passes, "
-        f"{readable_seconds(summary['seconds'])}",
+        f"{counted(summary['n_clusters'], 'cluster')} of {counted(summary['n_rows'], 'row')} × "
+        f"{counted(summary['n_features'], 'feature')}",
+        f"{counted(summary['n_iter'], 'iteration')} over all rows, "
+        f"{counted(summary['n_passes'], 'pass')}, {readable_seconds(summary['seconds'])}",
         _cluster_sizes(summary["cluster_sizes"], summary["n_rows"]),
         *_named_clusters(summary),
         *_missing(summary),
@@ -156,25 +157,26 @@ def _course(summary: dict[str, Any]) -> list[str]:
         points = [f"{record['n_representatives']:,}" for record in history[learned:]]
         return [
             f"bandwidth: {summary['bandwidth']:.6g}; lam: {summary['lam']:.6g}",
-            f"{learned} iterations learned the weights; distinct points in those that followed: "
-            f"{listed(points, _MOST_ITEMS, ' · ') or 'none'}",
+            f"{counted(learned, 'iteration')} learned the weights; distinct points in those "
+            f"that followed: {listed(points, _MOST_ITEMS, ' · ') or 'none'}",
         ]
     if "log_likelihood" in summary:
         return [
             f"mean log-likelihood of a row: {summary['log_likelihood']:.6g}",
-            f"{len(history)} EM steps over the table",
+            f"{counted(len(history), 'EM step')} over the table",
         ]
     updated = bool(summary.get("updates"))
     objective = "" if updated else f"; objective: {summary['objective']:.6g}"
     rows = " of all rows, those of the updates too" if updated else ""
     over_all = summary["n_iter"]
-    beside = f", {over_all} of these steps over all rows" if over_all < len(history) else ""
+    beside = f"; {counted(over_all, 'step')} used all rows, the others a sample"
+    beside = beside if over_all < len(history) else ""
     return [f"inertia{rows}: {summary['inertia']:.6g}{objective}", _annealing(history) + beside]
 
 
 def _annealing(history: list[dict[str, Any]]) -> str:
     powers = [record["s"] for record in history if record["s"] is not None]
-    hard = len(history) - len(powers)
+    hard = counted(len(history) - len(powers), "Lloyd step")
     if not powers:
-        return f"{hard} Lloyd steps"
-    return f"annealed from s = {powers[0]:.4g} to {powers[-1]:.4g}, then {hard} Lloyd steps"
+        return hard
+    return f"annealed from s = {powers[0]:.4g} to {powers[-1]:.4g}, then {hard}"

@@ -354,7 +354,7 @@ class CenterClusterer(NearestCenter):
         if outliers is None:
             labels = labels_of_table(self, X, labels_of, *shared)
             if self.empty_rows == "error":
-                warn_of_empty_rows(labels)
+                warn_of_empty_rows(labels, fitted.coding is not None)
             return labels
         if not (isinstance(outliers, Real) and 0.0 < outliers < 1.0):
             raise ValueError(f"outliers must be a share between 0 and 1, got {outliers!r}.")

@@ -166,11 +166,11 @@ trim : float, default=0
     Share of the rows, those farthest from their centres, that are left out, for data with outliers.
     Then `inertia_` and `cluster_sizes_` count only the rows that are kept, while all rows have
     `labels_`. Over the table, Lloyd steps leave out exactly this share, which costs two more passes
-    per step. On the sample of the first pass, the farthest rows get no say in the scale, the number
-    of clusters, feature weights, starting centres and annealing; annealing over the table (of given
-    centres, or with ``sample_size=None``) keeps all rows. A cluster of fewer rows than the share
-    may be left out too. `partial_fit` leaves out this share of the rows of each call. A fit warns
-    if few rows, far from all others, have centres of their own.
+    per step. The farthest rows of the sample are ignored when the scale, the number of clusters,
+    feature weights and starting centres are chosen. Annealing uses all rows if it runs over the
+    whole table, that is, with given centres or ``sample_size=None``. A cluster of fewer rows than
+    the share may be left out too. `partial_fit` leaves out this share of the rows of each call. A
+    fit warns if few rows, far from all others, have centres of their own.
 """,
     "forget": """
 forget : float or str, optional
@@ -243,7 +243,7 @@ objective_history_ : ndarray of shape (n_iter,)
 history_ : list of IterationRecord
     One record per iteration, including those on samples (``exact=False``).
 n_iter_ : int
-    Number of iterations over the data; other starts may go on after the best one has ended.
+    Number of iterations of the best start over the data. Other starts may have taken more.
 n_passes_ : int
     Number of passes over the data, the first pass and scoring included. Each pass loads every block
     once.

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.data.names import feature_names
+from daskmm.data.names import counted, feature_names
 from daskmm.numerics.drift import BatchSums
 from daskmm.numerics.forecast import Deviation
 from daskmm.storage.records import registered
@@ -86,10 +86,9 @@ class Finding:
         if self.level is not None:
             return f"{column} has the level {self.level!r} in {share} {before}{inside}"
         way = "higher" if self.shift > 0 else "lower"
-        return (
-            f"{column} has a mean that is {abs(self.shift):.2g} standard deviations of rows {way}"
-            f"{inside}"
-        )
+        size = f"{abs(self.shift):.2g}"
+        units = "standard deviation" if size == "1" else "standard deviations"
+        return f"the mean of {column}{inside} is {way} by {size} {units} of single rows"
 
 
 @registered
@@ -134,7 +133,7 @@ class Look:
         found = "; ".join(self.reasons) or "no drift"
         if self.still_unseen:
             found += f"; still: {'; '.join(map(str, self.still_unseen))}"
-        return f"<Look {self.number}: {self.n_rows:,} rows, {found}>"
+        return f"<Look {self.number}: {counted(self.n_rows, 'row')}, {found}>"
 
     @property
     def drifted(self) -> bool:

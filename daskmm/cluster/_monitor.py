@@ -27,7 +27,7 @@ from daskmm.cluster._findings import (
 )
 from daskmm.cluster._fitted_centers import FittedCenters
 from daskmm.cluster._mixed import unseen_levels
-from daskmm.data.names import features_named
+from daskmm.data.names import counted, features_named
 from daskmm.engine.passes import one_blas_thread
 from daskmm.kmeans.drift import batch_sums
 from daskmm.numerics.drift import BatchSums, in_units, units_of
@@ -140,7 +140,7 @@ class Monitor:
         place = self._place(new, batch is not None)
         tested = self._tested(new, statistics, place)
         values = np.stack([(self.series + new)[-n:].values.mean(axis=0) for n in tested.lengths])
-        raw = values * self.units + self.origin
+        raw = values * self.units + self.origin + _subtracted(self.model, statistics)
         first, still = self._told_unseen(unseen, sums.n_rows)
         found = Look(
             len(self.looks) + 1,
@@ -277,10 +277,10 @@ class Monitor:
 
     def __repr__(self) -> str:
         """Return the model, how many batches are known, and the latest look."""
-        looks, n = f"{len(self.looks)} looks", len(self.series)
+        looks, n = counted(len(self.looks), "look"), counted(len(self.series), "batch")
         last = f", the last {self.looks[-1]!r}" if self.looks else ""
         stale = ", to be renewed: the model has changed" if self.stale else ""
-        return f"<Monitor of {type(self.model).__name__}: {n} batches, {looks}{last}{stale}>"
+        return f"<Monitor of {type(self.model).__name__}: {n}, {looks}{last}{stale}>"
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the monitor without its model to a file; an existing file is replaced."""
@@ -424,6 +424,14 @@ def _sums_and_unseen(
         counts[column] += count
     of_features = [float(counts[name]) for name, _ in features_of(model)]
     return replace(found[1], unseen=np.array(of_features)), unseen
+
+
+def _subtracted(model: Any, statistics: list[Statistic]) -> FloatArray:
+    """Return what the model's coordinates subtract from the mean of a column; 0 for others."""
+    columns = np.array([each.kind in ("column", "column in cluster") for each in statistics])
+    found = np.zeros(len(statistics))
+    found[columns] = np.resize(FittedCenters.of(model).coordinates.mean, columns.sum())
+    return found
 
 
 def _digest_of(model: Any) -> str:

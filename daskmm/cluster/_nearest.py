@@ -80,7 +80,7 @@ class NearestCenter(  # type: ignore[call-arg]
 
     def _distances_to_centers(self, X: Any) -> Any:
         """Return the distances of rows to the centres, for silhouettes."""
-        fitted = FittedCenters.of(self)
+        fitted = FittedCenters.of(self).lenient
         shared, k = (fitted.coordinates, fitted.state), len(fitted.state.centers)
         X = fitted.table(X)
         return values_of_table(self, X, unsquared_distances_of, *shared, name=NAME, columns=k)
@@ -92,7 +92,7 @@ class NearestCenter(  # type: ignore[call-arg]
 
         Rows that have no label are left out.
         """
-        fitted = FittedCenters.of(self)
+        fitted = FittedCenters.of(self).lenient
         table: Any = read_table(self, by_name(self, fitted.table(rows)), reset=False)
         labels = labels_of(table, Position(0, 0), fitted.coordinates, fitted.state)
         kept = labels >= 0

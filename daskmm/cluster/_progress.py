@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any, Self, TextIO
 
 from daskmm.cluster._time_left import TimeLeft
+from daskmm.data.names import counted
 from daskmm.mean_shift.blurring import BlurringRecord
 from daskmm.mm.driver import IterationRecord
 from daskmm.storage.readable import readable_bytes, readable_seconds
@@ -245,7 +246,7 @@ class NotebookProgress(ProgressReport):
         if raised[0] is not None:
             self._report(f"{self.name}: stopped by {raised[0].__name__}")
         elif last is not None:
-            self._report(line_of(f"{self.name}: {last.iteration} iterations", last))
+            self._report(line_of(f"{self.name}: {counted(last.iteration, 'iteration')}", last))
 
     def _show(self, text: str) -> None:
         from IPython.display import display

@@ -9,6 +9,7 @@ import numpy as np
 
 from daskmm.data.names import (
     ALIKE,
+    counted,
     feature_names,
     features_explained,
     features_found,
@@ -64,7 +65,7 @@ def _facts(model: Any) -> dict[str, str]:
     if explained := features_explained(model):
         facts["best explained features"] = ", ".join(explained)
     facts["fit"] = (
-        f"{model.n_iter_:,} iterations, {model.n_passes_:,} passes, "
+        f"{counted(model.n_iter_, 'iteration')}, {counted(model.n_passes_, 'pass')}, "
         f"{readable_seconds(model.history_[-1].seconds)}"
     )
     return facts
@@ -74,12 +75,18 @@ def scale_in_words(model: Any) -> str | None:
     """Say whether features were standardised, and why; None where there was no choice."""
     if hasattr(model, "standardize_path_"):
         return str(model.standardize_path_)
-    asked = getattr(model, "standardize", None)
-    if getattr(model, "distortion", "sqeuclidean") not in _SCALED or asked is None:
+    asked, scale = getattr(model, "standardize", None), getattr(model, "scale_", None)
+    distortion = getattr(model, "distortion", None)  # None for kernels and mean shifts
+    if asked is None or scale is None or distortion not in (None, *_SCALED):
         return None
-    if asked == "auto":
-        return "as they are: 'auto' compares scales of dense rows without missing values only"
-    return "standardised, as asked" if asked else "as they are, as asked"
+    if (scale != 1.0).any():
+        return "standardised"
+    if asked != "auto" or distortion is None:
+        return "not standardised"
+    return (
+        "not standardised: 'auto' decides only for squared distances of dense rows without missing "
+        "values, and otherwise leaves features as they are"
+    )
 
 
 def _sizes(model: Any) -> list[int] | None:

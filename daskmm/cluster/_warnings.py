@@ -50,14 +50,20 @@ def warn_of_identifiers(model: Any, features: Sequence[int]) -> None:
         warn_user(told, UserWarning)
 
 
-def warn_of_empty_rows(labels: Any) -> None:
-    """Warn if labels in memory show that rows have no value at all, and so no cluster."""
+def warn_of_empty_rows(labels: Any, mixed: bool) -> None:
+    """Warn if labels in memory show that rows have no value, and so no cluster.
+
+    Levels of mixed columns that the fit did not see may count as missing values.
+    """
     if is_dask_collection(labels):
         return
     n_empty = int(np.count_nonzero(np.asarray(labels) == -1))
     if n_empty:
+        has, gets = ("has", "it gets") if n_empty == 1 else ("have", "they get")
+        kept = "that the fit knows" if mixed else "at all"
         warn_user(
-            f"{counted(n_empty, 'row')} of X without any value: the label is -1, for no cluster.",
+            f"{counted(n_empty, 'row')} of X {has} no value {kept}; {gets} the label -1 "
+            "(no cluster).",
             UserWarning,
         )
 

@@ -47,8 +47,8 @@ class ClusterTree(ClusterMixin, BaseEstimator):
         divided. ``(100, 100)`` gives 100 clusters and 10,000 leaves.
     estimator : KMeans or PowerKMeans, optional
         Estimator of the first level, with its parameters; its `n_clusters` and `random_state` are
-        not used. The leaves have its `standardize`, `distortion`, `metric_params` and `persist`.
-        ``KMeans(n_init=1)`` by default.
+        not used. The leaves have its `standardize`, `distortion`, `metric_params`, `empty_rows`
+        and `persist`. ``KMeans(n_init=1)`` by default.
     divide_by : {"cost", "size", "equal"}, default="cost"
         Whether clusters are divided in proportion to the cost or to the weight of their rows, or
         all into as many.
@@ -187,6 +187,7 @@ class ClusterTree(ClusterMixin, BaseEstimator):
             standardize=root.standardize if chosen is None else chosen.standardize,
             distortion=root.distortion,
             metric_params=root.metric_params,
+            empty_rows=root.empty_rows,
             persist=root.persist,
             random_state=seed,
         )

@@ -127,4 +127,5 @@ def _escaped_in_shell(letter: str) -> str:
 
 def counted(number: int, noun: str) -> str:
     """Format a count: "1 row", "2,000 rows"."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    ending = "es" if noun.endswith(("ch", "ss")) else "s"
+    return f"{number:,} {noun}{'' if number == 1 else ending}"

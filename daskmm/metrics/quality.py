@@ -19,6 +19,7 @@ from sklearn.metrics import pairwise_distances
 from daskmm.data.blocks import Position, as_dask_array, is_frame, is_lazy
 from daskmm.data.foreign import unwrapped
 from daskmm.data.lazy import delayed_blocks, sized
+from daskmm.data.names import counted
 from daskmm.data.sparse import has_sparse_columns, is_sparse, joined_rows, taken_rows
 from daskmm.data.validation import check_finite
 from daskmm.engine.passes import tree_reduce
@@ -262,9 +263,12 @@ def _with_model(X: Any, labels: Any) -> tuple[Any, Any, Any]:
     if not hasattr(labels, "predict"):
         return X, labels, None
     if not hasattr(labels, "_distances_between"):
+        tree = hasattr(labels, "leaves_")
+        given = (
+            "tree.leaves_" if tree else "its labels, as in silhouette_score(X, model.predict(X))"
+        )
         raise TypeError(
-            f"A {type(labels).__name__} does not measure distances from centres: give its labels, "
-            "as in silhouette_score(X, model.predict(X))."
+            f"A {type(labels).__name__} does not measure distances from centres: give {given}."
         )
     return X, None, labels
 
@@ -315,7 +319,9 @@ def _clusters(X: Any, labels: Any) -> _Clusters:
 
 def _check_clusters(k: int, n: int) -> None:
     if not 2 <= k < n:
-        raise ValueError(f"There are {k} clusters of {n} rows; 2 to {max(n - 1, 2)} are needed.")
+        raise ValueError(
+            f"A score of {counted(n, 'row')} needs 2 to {max(n - 1, 2)} clusters, not {k}."
+        )
 
 
 def _block_clusters(block: int, start: int, X: Any, labels: Any) -> _Clusters:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from daskmm.data.blocks import Layout, visited_together
+from daskmm.data.names import counted
 from daskmm.engine.first_pass import SAMPLE_BYTES, SampleSizes, sample_size, sample_sizes
 from daskmm.engine.graph import SPLIT_EVERY
 from daskmm.engine.grouping import GROUPS_PER_THREAD
@@ -139,7 +140,8 @@ class Plan:
         )
         return "\n".join(
             [
-                f"{rows} rows × {self.n_features:,} features in {self.n_blocks:,} block(s)",
+                f"{rows} rows × {counted(self.n_features, 'feature')} in "
+                f"{counted(self.n_blocks, 'block')}",
                 f"passes over the data: about {self.passes} (max_iter allows {self.max_passes})",
                 f"starts, which take their steps in the same passes: {self.n_starts}",
                 *self._about_bytes(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Self
 
 import dask
@@ -148,10 +149,13 @@ def _counted(labels: Any, texts: Any, vectorizer: CountVectorizer) -> _Counts:
     if len(labels) != len(texts):
         raise ValueError(f"A block has {len(labels)} labels and {len(texts)} texts.")
     if labels.dtype.kind in "OUST":
-        raise TypeError(
-            f"labels must be integers, and one is {labels[0]!r:.40}. They come first: "
-            "terms(labels, texts)."
-        )
+        for label in labels:
+            if not isinstance(label, Integral):
+                raise TypeError(
+                    f"labels must be integers, and one is {label!r:.40}. They come first: "
+                    "terms(labels, texts)."
+                )
+        labels = labels.astype(np.int64)
     for text in texts:
         if not isinstance(text, str):
             raise TypeError(f"texts must be text, and one is {text!r:.40}: give '' for none.")

@@ -38,12 +38,12 @@ def test_the_exit_code_tells_drift(run, capsys):
     assert main(["monitor", "run", "quiet.npy"]) == 0
     assert "no drift: batches usually differ as much" in capsys.readouterr().out
     assert main(["monitor", "run", "moved.npy", "--picture", "drift.png"]) == DRIFT
-    assert "drift: column 'feature " in capsys.readouterr().out
+    assert "drift: the mean of column 'feature " in capsys.readouterr().out
     assert (run.parent / "drift.png").stat().st_size > 1000
     assert main(["monitor", "run", "moved.npy", "--quiet"]) == DRIFT
     out, err = capsys.readouterr()
     assert not out
-    assert "drift: column 'feature " in err
+    assert "drift: the mean of column 'feature " in err
     assert main(["monitor", "run", "quiet.npy", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["number"], found["drifted"], found["reasons"]) == (4, False, [])
@@ -154,7 +154,7 @@ def test_levels_that_the_fit_did_not_see_stop_no_command(days, capsys):
     told = "column 'plan' has the level 'gold', which the fit did not see, in 10.0% of the rows"
     assert f"drift: {told}" in capsys.readouterr().out
     assert main(["monitor", "run", "gold.parquet"]) == 0
-    assert f"reported before: {told}" in capsys.readouterr().out
+    assert f"known from an earlier look, so no drift: {told}\n" in capsys.readouterr().out
     predict = ["predict", "run", "gold.parquet", "--out", "labels.csv", "--quiet"]
     assert main(predict) == 2
     assert "--unknown missing" in capsys.readouterr().err

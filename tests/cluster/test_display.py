@@ -27,6 +27,7 @@ from daskmm import (
     load,
 )
 from daskmm.cluster import _progress as notebook_progress
+from daskmm.cluster._summary import scale_in_words
 
 X, _ = blobs()
 ALL = [
@@ -38,6 +39,21 @@ ALL = [
     GaussianMixture(4, random_state=0),
     WeightedBlurringMeanShift(0.1),
 ]
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (quick(KMeans), "not standardised"),
+        (quick(KMeans, standardize="auto", distortion="euclidean"), "not standardised: 'auto' dec"),
+        (KernelPowerKMeans(4, n_init=1, random_state=0), "standardised"),
+        (KernelPowerKMeans(4, bandwidth=1.0, n_init=1, random_state=0), "not standardised"),
+        (KernelPowerKMeans(4, kernel="precomputed", n_init=1, random_state=0), "None"),
+    ],
+)
+def test_summaries_say_whether_features_are_standardised(model, words):
+    rows = X @ X.T if getattr(model, "kernel", None) == "precomputed" else X
+    assert str(scale_in_words(model.fit(rows))).startswith(words)
 
 
 @pytest.mark.parametrize("model", ALL, ids=lambda model: type(model).__name__)

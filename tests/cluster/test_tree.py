@@ -113,6 +113,16 @@ def test_frames_keep_their_index_and_cosine_distances_are_taken(digits):
     assert len(tree.predict(frame, 0)) == 500
 
 
+def test_rows_of_zeros_are_in_no_leaf_if_the_estimator_labels_them(digits):
+    estimator = KMeans(n_init=1, distortion="cosine", empty_rows="label")
+    rows = np.vstack([digits[:300], np.zeros((2, digits.shape[1]))])
+    tree = ClusterTree((4, 3), estimator=estimator, random_state=0).fit(rows)
+    known = ClusterTree((4, 3), estimator=estimator, random_state=0).fit(digits[:300])
+    assert tree.inertia_ == pytest.approx(known.inertia_, rel=0.1)
+    for labels in (tree.labels_, tree.predict(rows, 0), tree.predict(rows, walk=True)):
+        assert np.flatnonzero(labels < 0).tolist() == [300, 301]
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [

@@ -127,7 +127,7 @@ def test_scores_of_rows_are_a_series_of_the_frame(cls, folder):
 def test_a_plan_of_a_csv_frame_says_what_is_known_and_what_is_not(tmp_path):
     FRAME.to_csv(tmp_path / "rows.csv", index=False)
     told = str(KMeans(4).plan(dd.read_csv(tmp_path / "rows.csv")))
-    assert "an unknown number of rows × 5 features in 1 block(s)" in told
+    assert "an unknown number of rows × 5 features in 1 block" in told
     assert "X.to_dask_array(lengths=True)" in told
     assert "unknown (" not in told
 

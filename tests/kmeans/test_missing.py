@@ -128,7 +128,7 @@ def test_rows_and_features_without_any_value_are_named(cls):
     with pytest.raises(ValueError, match=where):
         quick(cls, missing="partial").fit(complete).partial_fit(da.from_array(bad, (50, 6)))
     expected = np.where(np.arange(len(bad)) == 77, -1, model.predict(rows))
-    with pytest.warns(UserWarning, match="1 row of X without any value"):
+    with pytest.warns(UserWarning, match="1 row of X has no value at all; it gets the label -1"):
         np.testing.assert_array_equal(model.predict(bad), expected)
     lazy = da.from_array(bad, (50, 6))
     np.testing.assert_array_equal(model.predict(lazy).compute(), expected)

@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from sklearn.metrics.pairwise import nan_euclidean_distances
 from sklearn.model_selection import GridSearchCV
 
-from daskmm import GaussianMixture, KMeans, PowerKMeans
+from daskmm import ClusterTree, GaussianMixture, KMeans, PowerKMeans
 from daskmm.metrics import (
     calinski_harabasz_score,
     davies_bouldin_score,
@@ -113,7 +113,7 @@ def test_rows_of_negative_labels_are_left_out():
 
 @pytest.mark.parametrize("score", SCORES)
 def test_what_makes_no_sense_is_refused(score):
-    with pytest.raises(ValueError, match="1 clusters of 300 rows"):
+    with pytest.raises(ValueError, match="A score of 300 rows needs 2 to 299 clusters, not 1"):
         score(X, np.zeros(300, int))
     with pytest.raises(ValueError, match=r"do not match|differ in length"):
         score(da.from_array(X), NOISY[:20])
@@ -178,6 +178,9 @@ def test_a_model_measures_silhouettes_in_its_own_scale_whatever_its_rows_are():
     np.fill_diagonal(apart, 0.0)
     expected = sklearn.metrics.silhouette_score(apart, gaps.labels_, metric="precomputed")
     assert silhouette_score(holes, gaps) == pytest.approx(expected, abs=0.01)
+    more = np.vstack([holes, np.full((1, holes.shape[1]), np.nan)])
+    for score in (silhouette_score, simplified_silhouette_score):
+        assert score(more, gaps) == pytest.approx(score(holes, gaps))
     for cls, distortion in [(PowerKMeans, "manhattan"), (PowerKMeans, "kl"), (KMeans, "mixed")]:
         rows = mixed_rows() if distortion == "mixed" else np.abs(X)
         missing = "partial" if distortion == "mixed" else "error"
@@ -188,3 +191,6 @@ def test_a_model_measures_silhouettes_in_its_own_scale_whatever_its_rows_are():
     assert silhouette_score(frame, model) == pytest.approx(silhouette_score(rows, model), abs=0.05)
     with pytest.raises(TypeError, match="GaussianMixture does not measure distances"):
         silhouette_score(X, GaussianMixture(2))
+    tree = ClusterTree((2, 2), random_state=0).fit(X)
+    with pytest.raises(TypeError, match=r"give tree\.leaves_"):
+        silhouette_score(X, tree)

@@ -206,7 +206,7 @@ def test_the_nightly_script_goes_on_night_after_night(tmp_path, monkeypatch):
     model = (tmp_path / "run/centers.csv").read_text()
     done = _run(["bash", "nightly.sh", "3.csv", "2026-03-03"], tmp_path)
     assert done.returncode == 3
-    assert "drift: column '" in done.stderr
+    assert "drift: the mean of column '" in done.stderr
     assert (tmp_path / "outliers-2026-03-03.csv").exists()
     assert (tmp_path / "run/centers.csv").read_text() == model
     assert _run(["bash", "nightly.sh", "4.csv", "2026-03-04"], tmp_path).returncode == 2

@@ -147,3 +147,5 @@ def test_swapped_and_missing_arguments_are_named():
         terms(labels, None)
     with pytest.raises(TypeError, match="texts must be text, and one is None"):
         terms(labels, ["one", None])
+    assert terms(np.array(labels, dtype=object), texts) == terms(labels, texts)
+    assert terms(np.array([], dtype=object), []) == {}
