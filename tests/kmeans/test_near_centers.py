@@ -5,6 +5,7 @@ from dataclasses import replace
 import dask.array as da
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
 from daskmm import KMeans
 from daskmm.compiled import library
@@ -124,7 +125,9 @@ def test_a_fit_that_a_callback_stops_has_the_cost_of_the_nearest_centres(call):
         if record.iteration == call:
             raise StopIteration
 
-    model = KMeans(K, n_init=1, random_state=0, standardize=False, callbacks=[stop]).fit(X)
+    model = KMeans(K, n_init=1, random_state=0, standardize=False, callbacks=[stop])
+    with pytest.warns(ConvergenceWarning, match="asked the fit to stop"):
+        model.fit(X)
     assert model.inertia_ == pytest.approx(-model.score(X), rel=1e-6)
 
 
