@@ -164,7 +164,6 @@ def test_sizes_of_samples(n_rows, n_features, n_clusters, size):
     assert sample_size(n_rows, n_features, n_clusters) == size
 
 
-@pytest.mark.filterwarnings("ignore:.* clusters are far from all others:UserWarning")
 @pytest.mark.parametrize("estimator", [KMeans, PowerKMeans])
 def test_heavy_tails_cost_no_more_than_with_scikit_learn(estimator):
     X = np.random.default_rng(5).standard_t(1.3, size=(50_000, 6))

@@ -252,7 +252,6 @@ def test_fits_are_the_same_without_bounds(monkeypatch):
     np.testing.assert_array_equal(found.labels_, expected.labels_)
 
 
-@pytest.mark.filterwarnings("ignore:.* clusters are far from all others:UserWarning")
 @pytest.mark.parametrize("seed", range(4))
 def test_labels_of_a_fit_are_those_of_predict_though_few_rows_are_searched_again(seed, monkeypatch):
     X, weights, start = odd_rows(seed)

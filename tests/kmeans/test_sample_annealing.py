@@ -256,7 +256,6 @@ def test_plans_of_many_clusters_count_more_reads():
     assert few.passes < many.passes <= 10
 
 
-@pytest.mark.filterwarnings("ignore:.* clusters are far from all others:UserWarning")
 @pytest.mark.parametrize("cls", [KMeans, PowerKMeans])
 def test_centres_serve_far_rows_of_tables_hardly_larger_than_a_sample(cls):
     rng = np.random.default_rng(0)
