@@ -46,7 +46,7 @@ logger = logging.getLogger("daskmm")
 class Array(NamedTuple):
     """The types that an array may have, and its shape as an expression in the integers.
 
-    Of several types, the integer `chosen_by` (0 or 1) chooses one.
+    The integer `chosen_by` (0 or 1) chooses one of several types.
     """
 
     dtypes: tuple[np.dtype, ...]

@@ -91,7 +91,7 @@ def test_compiled_choices_within_cells_are_those_of_numpy(n_cells, p):
         uniforms = np.random.default_rng(0).random((n_clusters, 3 + int(np.log(n_clusters))))
         found = _greedy(cells, n_clusters, np.random.default_rng(0))
         expected = _greedy_by_numpy(cells, uniforms)
-        # Of rows that coincide, either may be chosen.
+        # Either of two rows that coincide may be chosen.
         np.testing.assert_array_equal(cells.rows[found[:40]], cells.rows[expected[:40]])
         # Later draws may fall on another row by rounding.
         assert len(found) == len(expected) == len(set(found.tolist()))
