@@ -40,12 +40,13 @@ def warn_of_identifiers(model: Any, features: Sequence[int]) -> None:
         names = [f"{feature_names(model)[feature]!r}" for feature in features]
         told = (
             f"Column {names[0]} has a different integer in every row. If it only identifies rows, "
-            "leave it out: it was clustered like a measurement."
+            "leave it out (--columns of the command): it was clustered like a measurement."
         )
         if len(names) > 1:
             told = (
                 f"Columns {listed(names)} have different integers in every row. If they only "
-                "identify rows, leave them out: they were clustered like measurements."
+                "identify rows, leave them out (--columns of the command): they were clustered "
+                "like measurements."
             )
         warn_user(told, UserWarning)
 
