@@ -166,7 +166,9 @@ def check_wheel(dist, tag):
 def unpacked(sdist, folder):
     """The folder of sources that an sdist becomes."""
     with tarfile.open(sdist) as file:
-        file.extractall(folder, filter="data")
+        # The first releases of Python 3.11 have no filters.
+        safe = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+        file.extractall(folder, **safe)
     (tree,) = Path(folder).iterdir()
     return tree
 
