@@ -258,7 +258,8 @@ def known_sums(
     Parameters
     ----------
     rows, weights, coordinates, prepared, n_farthest
-        As in `block_sums`, for squared Euclidean distances without feature weights or whitening.
+        They have the meaning that `block_sums` gives them; distances are squared Euclidean,
+        without feature weights or whitening.
     labels : ndarray of int32 of shape (n_rows,)
         The nearest centre of each row.
     distances : ndarray of shape (n_rows,)

@@ -30,7 +30,8 @@ def nearest_centers(
     Parameters
     ----------
     rows, coordinates, prepared
-        As in `dispatch.block_sums`, for squared Euclidean distances between complete rows.
+        They have the meaning that `dispatch.block_sums` gives them; distances are squared
+        Euclidean, between complete rows.
     labels : ndarray of int32 of shape (n_rows,)
         Output: the first of the nearest centres, decided in double precision for all dtypes.
     distances : ndarray of shape (n_rows,), optional

@@ -83,7 +83,7 @@ def without_far_rows(
     seed : int
         Seed of the starts.
     standardize, weigh_shares
-        As in `daskmm.engine.first_pass.first_pass`.
+        They have the meaning that `daskmm.engine.first_pass.first_pass` gives them.
     """
     sample, coordinates, distortion = survey.sample, survey.coordinates, survey.distortion
     if isinstance(distortion, Cosine):

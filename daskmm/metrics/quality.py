@@ -129,7 +129,8 @@ def simplified_silhouette_score(X: Any, labels: Any, *, centers: Any = None) -> 
     Parameters
     ----------
     X, labels
-        As in :func:`silhouette_score`. With a model, distances are those to its centres.
+        They have the meaning that :func:`silhouette_score` gives them. With a model, distances
+        are those to its centres.
     centers : array-like of shape (n_clusters, n_features), optional
         Centres of cluster 0, 1 and so on; by default the means, which take another pass.
 
