@@ -73,22 +73,9 @@ def annealing_schedule(
 ) -> Schedule:
     """Return the schedule of an annealing.
 
-    Parameters
-    ----------
-    model : Annealed
-        Estimator with the parameters of an annealing.
-    critical_power : float
-        s_crit of the data.
-    n_clusters : int
-        Number of clusters.
-    multiple : float
-        ``s0="auto"`` starts at this multiple of the critical power. Feature or kernel weights are
-        learned just past the critical power, where all rows still belong to all clusters.
-
-    Raises
-    ------
-    ValueError
-        If `s0` is so close to 0 that sums of φ overflow.
+    ``s0="auto"`` starts at a multiple of the critical power of the data: where feature or kernel
+    weights are learned just past it, while all rows still belong to all clusters. An `s0` so close
+    to 0 that sums of φ overflow raises ValueError.
     """
     s0, chosen = model.s0, None
     if isinstance(s0, str):
@@ -113,10 +100,7 @@ def annealing_schedule(
 def wanted_rows(sample_size: int | str | None, n_clusters: int) -> int | None:
     """Return the number of rows that `sample_size` asks for; None for "auto" and None.
 
-    Raises
-    ------
-    ValueError
-        If the number of rows is less than the number of clusters.
+    It raises ValueError if there would be fewer rows than clusters.
     """
     if sample_size is None or isinstance(sample_size, str):
         return None
@@ -137,26 +121,13 @@ def anneals_on_sample(
 ) -> bool:
     """Return whether a fit anneals on a sample, so that only polishing passes over the table.
 
-    A table of unknown length, which occurs in plans only, counts as large, since passes over a
-    small table cost little. A small table of many clusters is its own sample if several starts can
-    be recombined, or if every iteration would read it from disk. Streamed rows that are sparse or
-    of mixed columns are annealed on a sample, however few they are: if every iteration read them,
-    there would be time for one start only, which is too few with thousands of features or levels.
-
-    Parameters
-    ----------
-    layout : Layout
-        Layout of the table.
-    sample_size : int, "auto" or None
-        Parameter of the estimator.
-    polish : bool
-        Whether the fit ends with hard steps; without them, there would be no steps over all rows.
-    at_least, at_most : int
-        Bounds of the number of clusters.
-    one_start : bool
-        Whether there is one start only, so that nothing can be recombined.
-    always : bool
-        Whether to anneal on a sample even if it holds all rows.
+    Without polishing, there would be no steps over all rows. A table of unknown length, which
+    occurs in plans only, counts as large, since passes over a small table cost little. A small
+    table of many clusters is its own sample if several starts can be recombined (unless there is
+    `one_start`), or if every iteration would read it from disk. Streamed rows that are sparse or of
+    mixed columns are annealed on a sample, however few they are (`always`): if every iteration read
+    them, there would be time for one start only, which is too few with thousands of features or
+    levels.
     """
     if sample_size is None or not polish:
         return False
@@ -181,13 +152,7 @@ def checked_distortion(
     empty_rows: str,
     standardize: bool,
 ) -> type[Distortion]:
-    """Return the class of a distortion, and check that the other parameters fit it.
-
-    Raises
-    ------
-    ValueError
-        If a parameter does not fit the distortion.
-    """
+    """Return the class of a distortion; raise ValueError if other parameters do not fit it."""
     family = DISTORTIONS[distortion]
     if distortion == "cosine" and (standardize or missing == "partial"):
         raise ValueError(

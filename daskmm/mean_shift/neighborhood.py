@@ -79,13 +79,9 @@ class Neighborhood:
     def step(self, weights: FloatArray, shift: Shift) -> tuple[Neighborhood, float]:
         """Move every representative to the mean of its neighbours, and merge.
 
-        Returns
-        -------
-        after : Neighborhood
-            The representatives after the step.
-        attraction : float
-            Largest share of a kernel sum from other representatives, among those on which
-            convergence depends; 1 if rows are not their own neighbours.
+        The result is the representatives after the step, and the largest share of a kernel sum from
+        other representatives, among those on which convergence depends; it is 1 if rows are not
+        their own neighbours.
         """
         old = self.representatives
         points = Points.of(old.positions, old.multiplicity, weights, shift.bandwidth)
@@ -143,14 +139,8 @@ def strides(others: FloatArray, largest: float, isolated: float) -> FloatArray |
     other representatives merge, one longer step replaces many short ones. Steps of isolated
     representatives are not lengthened, so that they stay isolated.
 
-    Parameters
-    ----------
-    others : ndarray of shape (n,)
-        Share of each kernel sum that others contribute.
-    largest : float
-        Largest share among the representatives on which convergence depends.
-    isolated : float
-        As in `Shift`.
+    `others` are the shares of the kernel sums that others contribute, and `largest` is the largest
+    among the representatives on which convergence depends; `isolated` is as in `Shift`.
     """
     if not isolated < largest <= _DRIFTING:
         return None

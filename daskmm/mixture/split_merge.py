@@ -48,21 +48,7 @@ class Split:
 def splits(
     rows: FloatArray, weights: FloatArray, state: MixtureState, reg_covar: float, n_splits: int
 ) -> list[Split]:
-    """Return the splits that gain most, the most gainful first.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features)
-        Rows of the sample, in the input's units.
-    weights : ndarray of shape (n_rows,)
-        Sample weights.
-    state : MixtureState
-        Components that are split.
-    reg_covar : float
-        Number that is added to all variances.
-    n_splits : int
-        The largest number of splits.
-    """
+    """Return the splits that gain most, the most gainful first; rows are in the input's units."""
     shares = responsibilities_of(rows, _HERE, state) * weights[:, None]
     found = []
     for component in range(len(state.means)):
@@ -195,15 +181,7 @@ def _entropy(shares: FloatArray) -> float:
 def moves(
     rows: FloatArray, weights: FloatArray, state: MixtureState, reg_covar: float, n_moves: int
 ) -> list[MixtureState]:
-    """Return states with one pair merged and a third component split, the most promising first.
-
-    Parameters
-    ----------
-    rows, weights, state, reg_covar
-        As in `splits`.
-    n_moves : int
-        Largest number of states to return.
-    """
+    """Return states with one pair merged and a third component split, the most promising first."""
     if len(state.means) < 3:
         return []
     total = weights.sum()

@@ -60,22 +60,10 @@ def require_report() -> None:
 
 
 def report_page(model: Any, summary: Mapping[str, Any], sampled: Sampled | None) -> str:
-    """Return the report of a fit as HTML.
+    """Return the report of a fit as HTML; raise ImportError without matplotlib or jinja2.
 
-    Parameters
-    ----------
-    model : fitted estimator
-        The model; lazy labels are not computed.
-    summary : mapping
-        The content of ``summary.json`` in the run folder.
-    sampled : Sampled or None
-        Rows of the data with their clusters; without them, distributions and figures of rows are
-        left out.
-
-    Raises
-    ------
-    ImportError
-        If matplotlib or jinja2 is not installed.
+    Lazy labels of the model are not computed. `summary` is the content of ``summary.json`` in the
+    run folder. Without a sample of the rows, distributions and figures of rows are left out.
     """
     require_report()
     sizes = summary["cluster_sizes"]
@@ -115,12 +103,7 @@ def report_page(model: Any, summary: Mapping[str, Any], sampled: Sampled | None)
 def with_drift(page: str, monitor: Any) -> str:
     """Return a report with a section about the batches that a monitor compared.
 
-    Parameters
-    ----------
-    page : str
-        The page that `report_page` returned; a former section is replaced.
-    monitor : Monitor
-        A monitor that has compared at least one batch.
+    A former section in the page is replaced.
     """
     page = "".join(page.split(_DRIFT)[::2])
     template = _environment().get_template("drift.html")
