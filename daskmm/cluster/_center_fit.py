@@ -78,7 +78,7 @@ SCALE_SEED = 0
 
 
 class CenterEstimator(Protocol):
-    """What a fit of centres needs from its estimator: parameters, and methods of the algorithm."""
+    """What a fit of centres needs from its estimator; `CenterClusterer` describes the hooks."""
 
     n_clusters: Any
     max_clusters: int | None
@@ -96,24 +96,18 @@ class CenterEstimator(Protocol):
     empty_rows: str
     empty_cluster: str
     trim: float
-    # Whether features with missing values count in distances as much as those without.
     _weighs_shares: ClassVar[bool]
-    # Whether feature weights are learned.
     _weighs_features: ClassVar[bool]
 
-    def _schedule(self, critical_power: Callable[[], float]) -> Schedule:
-        """Return the schedule of the powers for data with this critical power."""
+    def _schedule(self, critical_power: Callable[[], float]) -> Schedule: ...
 
-    def _of_clusters(self, survey: Survey, seed: int) -> Survey:
-        """Return the survey; features that cannot make clusters are treated as constant."""
+    def _of_clusters(self, survey: Survey, seed: int) -> Survey: ...
 
-    def _weights_for_number(self, survey: Survey, seed: int, lazy: bool) -> FloatArray | None:
-        """Return feature weights for choosing the number of clusters; None for equal ones."""
+    def _weights_for_number(self, survey: Survey, seed: int, lazy: bool) -> FloatArray | None: ...
 
     def _update(
         self, survey: Survey, n_clusters: int, seed: int, lazy: bool, journal: Journal
-    ) -> tuple[Update, dict[str, Any], CenterState | None]:
-        """Return the update of the MM steps, its fitted attributes, and one more start or None."""
+    ) -> tuple[Update, dict[str, Any], CenterState | None]: ...
 
 
 @registered

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from daskmm.auto.n_clusters import PLANNED_CLUSTERS
 from daskmm.cluster._sklearn import Interval, RealNotInt, StrOptions
@@ -52,24 +52,13 @@ _LARGEST_LOG = 600.0
 _WORTH_RECOMBINING = 16
 
 
-class Annealed(Protocol):
-    """An estimator with the parameters of annealing."""
-
-    s0: float | str
-    eta: float
-    anneal_every: int
-    polish: bool
-    max_iter: int
-    tol: float
-
-
 def keep_parameters(estimator: Any, variables: dict[str, Any]) -> None:
     """Set all parameters of an estimator, given the local variables of its constructor."""
     vars(estimator).update((name, value) for name, value in variables.items() if name != "self")
 
 
 def annealing_schedule(
-    model: Annealed, critical_power: float, n_clusters: int, multiple: float
+    model: Any, critical_power: float, n_clusters: int, multiple: float
 ) -> Schedule:
     """Return the schedule of an annealing.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +57,7 @@ class Neighborhood:
 
     representatives: Representatives
     members: NDArray[np.intp]  # index of each row's representative, (n_rows,)
+    passes_per_step: ClassVar[int] = 1  # sweeps over all pairs
 
     @classmethod
     def of(cls, rows: FloatArray, weights: FloatArray, merge_tol: float) -> Self:
@@ -70,11 +71,6 @@ class Neighborhood:
     def n(self) -> int:
         """Number of representatives."""
         return len(self.representatives)
-
-    @property
-    def passes_per_step(self) -> int:
-        """Sweeps over all pairs that a step takes."""
-        return 1
 
     def step(self, weights: FloatArray, shift: Shift) -> tuple[Neighborhood, float]:
         """Move every representative to the mean of its neighbours, and merge.

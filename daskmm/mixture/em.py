@@ -130,13 +130,6 @@ def stated(components: Components, partial: bool) -> MixtureState:
     )
 
 
-def state_of(
-    covariance_type: str, shares: FloatArray, means: FloatArray, covariances: FloatArray
-) -> MixtureState:
-    """Return the state of given components; see `Components.of`."""
-    return MixtureState.of(covariance_type, shares, means, covariances)
-
-
 def block_sums(
     rows: NDArray,
     weights: FloatArray | None,

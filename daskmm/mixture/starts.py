@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from daskmm.kmeans.seeding import plus_plus
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.trials import nearest, power_labels
-from daskmm.mixture.em import MixtureState, state_of
+from daskmm.mixture.em import MixtureState
 from daskmm.numerics.gaussians import scatter
 
 FloatArray = NDArray[np.float64]
@@ -51,7 +51,7 @@ def labelled_components(
         covariances = covariances + reg_covar
     if covariance_type == "spherical":
         covariances = covariances.mean(axis=1)
-    return state_of(covariance_type, shares / shares.sum(), means, covariances)
+    return MixtureState.of(covariance_type, shares / shares.sum(), means, covariances)
 
 
 def starting_labels(
