@@ -7,9 +7,13 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from daskmm.auto.n_clusters import PLANNED_CLUSTERS
 from daskmm.cluster._sklearn import Interval, RealNotInt, StrOptions
 from daskmm.data.blocks import Layout
+from daskmm.data.lazy import in_memory
 from daskmm.engine.first_pass import sample_size as usual_sample_size
 from daskmm.mm.driver import Schedule
 from daskmm.numerics.distortions import DISTORTIONS
@@ -166,6 +170,17 @@ def checked_distortion(
     if metric_params is not None and distortion not in ("mahalanobis", "mixed"):
         raise ValueError("metric_params are those of distortion='mahalanobis' and 'mixed' alone.")
     return family
+
+
+def given_array(values: Any, name: str) -> NDArray[np.float64]:
+    """Return a parameter as an array of finite numbers."""
+    try:
+        array: NDArray[np.float64] = in_memory(values).astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be an array of numbers: {error}") from error
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} contains NaN or infinity.")
+    return array
 
 
 def cluster_range(estimator: Any) -> tuple[int, int]:

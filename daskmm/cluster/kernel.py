@@ -246,10 +246,10 @@ callable
             return None
         return LANDMARKS_PER_CLUSTER * self.n_clusters
 
-    def _fit_rows(self, X: Any, sample_weight: Any, passes: Passes, context: FitContext) -> None:
+    def _fit(self, X: Any, sample_weight: Any, passes: Passes | None, context: FitContext) -> None:
         """Fit exactly, or on Nyström features of landmarks."""
-        if self._landmark_count(passes.blocks.layout.n_rows) is None:
-            self._fit_grams(X, sample_weight, passes, context)
+        if passes is None or self._landmark_count(passes.blocks.layout.n_rows) is None:
+            super()._fit(X, sample_weight, passes, context)
             return
         layout = passes.blocks.layout
         context.expect(self._plan_of(layout, timed=context.followed).stages, self.tol)
