@@ -24,7 +24,7 @@ from daskmm.engine.moments import Moments
 from daskmm.engine.passes import Passes
 from daskmm.kmeans.assignment import nearest_of
 from daskmm.kmeans.renewal import Renewal, Reservoir, renewed
-from daskmm.kmeans.sums import CenterState, CenterSums, Farthest, PerStart, center_sums
+from daskmm.kmeans.sums import CenterState, CenterSums, Farthest, MeanSums, PerStart, center_sums
 from daskmm.kmeans.trimming import kept_sums, thresholds
 from daskmm.kmeans.updates import EntropyUpdate, Update
 from daskmm.mm.keyed_records import KeyedRecords
@@ -32,6 +32,7 @@ from daskmm.numerics.distortions.base import Distortion
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN, Bregman
 from daskmm.numerics.entropy import negative_entropy
 from daskmm.numerics.rows import Coordinates, Rows
+from daskmm.numerics.sums import Sums
 from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
@@ -50,7 +51,7 @@ _FASTER, _WINS = 4.0, 5e-3
 
 @registered
 @dataclass(frozen=True)
-class Majorizer:
+class Majorizer(MeanSums):
     """Majorizing function of the rows of one call or several, as a function of the state.
 
     Attributes
@@ -59,8 +60,6 @@ class Majorizer:
         Number of rows, which does not fade.
     weight : float
         Sum of their sample weights.
-    weights, sums, denominators, squares
-        Sums as in `CenterSums`.
     constant : float
         Part of `cost` that does not depend on the state.
     kept : float
@@ -69,17 +68,13 @@ class Majorizer:
 
     n_rows: int
     weight: float
-    weights: FloatArray
-    sums: FloatArray
-    denominators: FloatArray | None
-    squares: FloatArray | None
     constant: float
     kept: float = 1.0
 
     @classmethod
     def of(cls, sums: CenterSums, state: CenterState, weight: float, n_rows: int) -> Self:
         """Return the record of sums that were computed at a state."""
-        found = cls(n_rows, weight, sums.weights, sums.sums, sums.denominators, sums.squares, 0.0)
+        found = cls(sums.weights, sums.sums, sums.denominators, sums.squares, n_rows, weight, 0.0)
         # A majorizing function equals the objective at the state at which it was made.
         return replace(found, constant=sums.objective - found.cost(state))
 
@@ -90,44 +85,24 @@ class Majorizer:
         that they were assigned to. Penalties are not included.
         """
         centers, w, distortion = state.centers, state.feature_weights, state.distortion
-        masses = self.weights[:, None] if self.denominators is None else self.denominators
         squared = distortion.code == SQUARED_EUCLIDEAN.code
         if isinstance(distortion, Bregman) and (self.squares is None or not squared):
             # The divergence is linear in the rows, up to a term without the centres.
             planes = distortion.planes(centers, w)
-            linear = float((masses * planes.constants + self.sums * planes.factors).sum())
+            linear = float((self.masses * planes.constants + self.sums * planes.factors).sum())
             own = 0.0 if self.squares is None or w is None else float(w @ self.squares)
             return self.constant + linear + own
-        parts = ((masses * centers - 2.0 * self.sums) * centers).sum(axis=0)
+        parts = ((self.masses * centers - 2.0 * self.sums) * centers).sum(axis=0)
         if self.squares is not None:
             parts += self.squares
         return self.constant + float(parts.sum() if w is None else w @ parts)
 
     def __add__(self, other: Self) -> Self:
-        own, added = self.as_sums(), other.as_sums()
-        total = own + added
-        return type(self)(
-            self.n_rows + other.n_rows,
-            self.weight + other.weight,
-            total.weights,
-            total.sums,
-            total.denominators,
-            total.squares,
-            self.constant + other.constant,
-        )
+        return replace(super().__add__(other), kept=1.0)
 
     def faded(self, factor: float) -> Self:
         """Return the record of the same rows with their sample weights multiplied by a factor."""
-        return replace(
-            self,
-            weight=factor * self.weight,
-            weights=factor * self.weights,
-            sums=factor * self.sums,
-            denominators=None if self.denominators is None else factor * self.denominators,
-            squares=None if self.squares is None else factor * self.squares,
-            constant=factor * self.constant,
-            kept=factor * self.kept,
-        )
+        return replace(self.times(factor), n_rows=self.n_rows)
 
     def divided(self, renewal: Renewal, before: CenterState) -> Self:
         """Return the record for better clusters, to which a sample says how rows are divided."""
@@ -141,9 +116,8 @@ class Majorizer:
         cost = self.cost(before) + self.weight * renewal.change
         return replace(found, constant=found.constant + cost - found.cost(renewal.state))
 
-    def as_sums(self, farthest: Farthest | None = None) -> CenterSums:
+    def as_sums(self, farthest: Farthest) -> CenterSums:
         """Return the sums for an update, with rows to which centres of empty clusters may move."""
-        farthest = Farthest.empty(self.sums.shape[1]) if farthest is None else farthest
         parts = (self.weights, self.sums, self.denominators, self.squares)
         return CenterSums(*parts, np.nan, np.nan, np.nan, farthest)
 
@@ -394,15 +368,11 @@ def _renewed(
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _Seen(Sums):
     """Sums of new rows at the state of one memory, and rows for its sample."""
 
     sums: CenterSums
     drawn: Reservoir | None
-
-    def __add__(self, other: Self) -> Self:
-        drawn = None if self.drawn is None or other.drawn is None else self.drawn + other.drawn
-        return type(self)(self.sums + other.sums, drawn)
 
 
 def _trimmed(
@@ -427,14 +397,11 @@ def _trimmed(
 
 
 @dataclass(frozen=True)
-class _Visit:
+class _Visit(Sums):
     """Record of the pass over new rows."""
 
     moments: Moments
     seen: PerStart[_Seen]
-
-    def __add__(self, other: Self) -> Self:
-        return type(self)(self.moments + other.moments, self.seen + other.seen)
 
 
 class _Drawing(NamedTuple):
@@ -581,6 +548,6 @@ def record_of_fit(
         squares += state.distortion.between(masses, centers)
     whole = state.distortion.degree == 2 and not state.partial
     record = Majorizer(
-        n_rows, weight, cluster_sizes, masses * centers, None if whole else masses, squares, 0.0
+        cluster_sizes, masses * centers, None if whole else masses, squares, n_rows, weight, 0.0
     )
     return replace(record, constant=inertia - record.cost(state))

@@ -186,7 +186,7 @@ class SampledRows:
         if self.n_clusters >= MANY_CLUSTERS:
             n_blocks = max(1, int(len(rows) / (_BLOCK_ROWS_PER_CLUSTER * self.n_clusters)))
         # The rows that are to be left out have been.
-        update: Update = replace(self.update, trim=0.0)  # type: ignore[type-var]
+        update = replace(self.update, trim=0.0)
         return sample_problem(
             rows, weights, update, self.spread, n_before=n_before, n_blocks=n_blocks
         )

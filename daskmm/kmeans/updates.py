@@ -18,9 +18,9 @@ S. Chakraborty, D. Paul, S. Das, J. Xu, "Entropy Weighted Power k-Means Clusteri
 from __future__ import annotations
 
 import functools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,42 +85,9 @@ def relocated(centers: FloatArray, sums: CenterSums, distortion: Distortion) -> 
     return moved
 
 
-class Update(Protocol):
-    """The part of an algorithm that differs between the centre-based algorithms."""
-
-    @property
-    def hedged(self) -> bool:
-        """Whether starts are also run with hard steps alone, and the cheaper result is kept.
-
-        It is False if feature weights are learned: hard steps can find weights with a low cost that
-        are wrong.
-        """
-
-    @property
-    def distortion(self) -> Distortion:
-        """Distortion in the model's coordinates."""
-
-    @property
-    def relocation(self) -> Relocation:
-        """Rule for the centres of emptied clusters."""
-
-    @property
-    def trim(self) -> float:
-        """Share of the rows that hard steps leave out."""
-
-    def start(self, centers: FloatArray, s: float) -> CenterState:
-        """Return the state at given centres and power."""
-
-    def update(self, sums: CenterSums, state: CenterState, weight: float) -> CenterState:
-        """Return the state that minimises the majorizing function given by `sums`."""
-
-    def penalty(self, state: CenterState) -> float:
-        """Return the penalty, which the objective adds to the mean of the power means."""
-
-
 @dataclass(frozen=True)
-class PowerUpdate:
-    """Update of power k-means (Xu & Lange 2019, Algorithm 1); at s = −∞ (hard φ) that of Lloyd.
+class Update(ABC):
+    """The part of an algorithm that differs between the centre-based algorithms.
 
     Attributes
     ----------
@@ -139,7 +106,32 @@ class PowerUpdate:
     relocation: Relocation = to_farthest_rows
     trim: float = 0.0
 
-    hedged: ClassVar[bool] = True
+    @property
+    @abstractmethod
+    def hedged(self) -> bool:
+        """Whether starts are also run with hard steps alone, and the cheaper result is kept.
+
+        It is False if feature weights are learned: hard steps can find weights with a low cost that
+        are wrong.
+        """
+
+    @abstractmethod
+    def start(self, centers: FloatArray, s: float) -> CenterState:
+        """Return the state at given centres and power."""
+
+    @abstractmethod
+    def update(self, sums: CenterSums, state: CenterState, weight: float) -> CenterState:
+        """Return the state that minimises the majorizing function given by `sums`."""
+
+    @abstractmethod
+    def penalty(self, state: CenterState) -> float:
+        """Return the penalty, which the objective adds to the mean of the power means."""
+
+
+class PowerUpdate(Update):
+    """Update of power k-means (Xu & Lange 2019, Algorithm 1); at s = −∞ (hard φ) that of Lloyd."""
+
+    hedged = True
 
     def start(self, centers: FloatArray, s: float) -> CenterState:
         """Return the state at given centres and power."""
@@ -158,7 +150,7 @@ class PowerUpdate:
 
 
 @dataclass(frozen=True)
-class EntropyUpdate:
+class EntropyUpdate(Update):
     """Update of EWP: the centres of power k-means, then the feature weights w ∝ exp(−D/λ).
 
     This is Algorithm 1 of Chakraborty et al. 2020 for its objective (7): eq. 10 for the centres,
@@ -171,24 +163,12 @@ class EntropyUpdate:
         weights, which have no penalty.
     varying : ndarray of bool of shape (n_features,)
         Features that are not constant; the others get weight 0.
-    distortion : Distortion
-        Distortion in the model's coordinates.
-    partial : bool
-        Whether values may be missing.
-    relocation : Relocation
-        Rule for the centres of emptied clusters.
-    trim : float
-        Share of the rows that hard steps leave out.
     groups : ndarray of int of shape (n_features,) or None
         Group of each feature; the sum of its features' dispersions gives the one weight of a group.
     """
 
-    lam: float
-    varying: NDArray[np.bool_]
-    distortion: Distortion = SQUARED_EUCLIDEAN
-    partial: bool = False
-    relocation: Relocation = to_farthest_rows
-    trim: float = 0.0
+    lam: float = field(kw_only=True)
+    varying: NDArray[np.bool_] = field(kw_only=True)
     groups: NDArray[np.int64] | None = None
 
     @property
