@@ -362,7 +362,7 @@ class CenterRecipe:
         update, fitted, found = self.model._update(
             survey, choices.method.n_clusters, seed, choices.lazy, choices.context.journal
         )
-        trimmed = replace(update, trim=float(self.model.trim))  # type: ignore[type-var]
+        trimmed = replace(update, trim=float(self.model.trim))
         return replace(choices, update=trimmed, found=found).with_fitted(**fitted)
 
     def _choose_schedule(self, choices: Choices) -> Choices:

@@ -265,7 +265,7 @@ def first_pass(
             f"{len(uniform.rows)} left, fewer than n_clusters={n_clusters}. Drop those rows first."
         )
     sample = Sample(coordinates.to_model(uniform.rows), uniform.weights)
-    squared = family.code == SQUARED_EUCLIDEAN.code
+    squared = family.squared
     survey = Survey(
         n_rows,
         moments.weight,
@@ -320,7 +320,7 @@ def _resampled_by_distance(
     """Return the survey, with samples drawn by distance in another pass if costs are uneven."""
     coordinates, distortion, sample = survey.coordinates, survey.distortion, survey.sample
     assert isinstance(coordinates, Coordinates)
-    squared = distortion.code == SQUARED_EUCLIDEAN.code
+    squared = distortion.squared
     center = coordinates.to_model(mean_and_variance(moments)[0])
     distances = _distances(sample.rows, center, distortion)
     extreme = _largest_square(moments, coordinates) if squared else 0.0

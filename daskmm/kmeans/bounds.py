@@ -29,7 +29,6 @@ from daskmm.data.blocks import Layout, Position
 from daskmm.engine.passes import one_blas_thread, run_on_threads
 from daskmm.kmeans.assignment import labels_of
 from daskmm.kmeans.sums import FARTHEST, CenterState, CenterSums
-from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
 from daskmm.numerics.rows import (
     FeatureCoordinates,
     Rows,
@@ -286,9 +285,8 @@ class KeptBounds:
 
     def __init__(self, layout: Layout, coordinates: Rows) -> None:
         self._coordinates = coordinates
-        plain = isinstance(coordinates, FeatureCoordinates)
         self._possible = (
-            plain
+            isinstance(coordinates, FeatureCoordinates)
             and not isinstance(coordinates, WhitenedCoordinates)
             and not (layout.lazy or layout.sparse)
             and library.available()
@@ -327,13 +325,8 @@ class KeptBounds:
 
     def _of(self, state: CenterState, listed: bool) -> _Start | None:
         k = len(state.centers)
-        plain = state.distortion.code == SQUARED_EUCLIDEAN.code and not state.partial
-        if (
-            not self._possible
-            or state.s > -np.inf
-            or not plain
-            or state.feature_weights is not None
-        ):
+        plain = state.plain and state.feature_weights is None
+        if not (self._possible and plain and state.s == -np.inf):
             return None
         if k < LEAST_CLUSTERS or self._n_rows < _ROWS_PER_CLUSTER * k:
             return None

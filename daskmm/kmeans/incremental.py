@@ -29,7 +29,7 @@ from daskmm.kmeans.trimming import kept_sums, thresholds
 from daskmm.kmeans.updates import EntropyUpdate, Update
 from daskmm.mm.keyed_records import KeyedRecords
 from daskmm.numerics.distortions.base import Distortion
-from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN, Bregman
+from daskmm.numerics.distortions.bregman import Bregman
 from daskmm.numerics.entropy import negative_entropy
 from daskmm.numerics.rows import Coordinates, Rows
 from daskmm.numerics.sums import Sums
@@ -85,8 +85,7 @@ class Majorizer(MeanSums):
         that they were assigned to. Penalties are not included.
         """
         centers, w, distortion = state.centers, state.feature_weights, state.distortion
-        squared = distortion.code == SQUARED_EUCLIDEAN.code
-        if isinstance(distortion, Bregman) and (self.squares is None or not squared):
+        if isinstance(distortion, Bregman) and (self.squares is None or not distortion.squared):
             # The divergence is linear in the rows, up to a term without the centres.
             planes = distortion.planes(centers, w)
             linear = float((self.masses * planes.constants + self.sums * planes.factors).sum())
@@ -137,10 +136,10 @@ class Updates:
         The power of all records.
     distortion : Distortion
         Distortion in the model's coordinates.
+    reservoir : Reservoir
+        Sample of the rows.
     records : KeyedRecords of Majorizer
         Records of the calls.
-    reservoir : Reservoir or None
-        Sample of the rows; may be None in models of the first version that had updates.
     searches : bool
         Whether better clusters are searched on the sample.
     unsampled : float
@@ -153,8 +152,8 @@ class Updates:
 
     s: float
     distortion: Distortion
+    reservoir: Reservoir
     records: KeyedRecords[Majorizer] = field(default_factory=KeyedRecords)
-    reservoir: Reservoir | None = None
     weight_since: float = 0.0
     shorter: ShorterMemory | None = None
     searches: bool = True
@@ -179,12 +178,12 @@ class Updates:
     def samples_all(self) -> bool:
         """Whether the sample is at least half full; after a fit it is empty."""
         kept = self.reservoir
-        return kept is not None and 2 * len(kept.rows) >= min(kept.size, self.total.n_rows)
+        return 2 * len(kept.rows) >= min(kept.size, self.total.n_rows)
 
     @property
     def has_gaps(self) -> bool:
         """Whether values are missing in rows of the sample."""
-        return self.reservoir is not None and bool(np.isnan(self.reservoir.rows).any())
+        return bool(np.isnan(self.reservoir.rows).any())
 
     def costs_more(self, record: Majorizer, state: CenterState) -> bool:
         """Return whether new rows cost much more than those of all calls."""
@@ -260,7 +259,7 @@ def updated(
     update: Update,
     key: str | None = None,
     fading: Fading | None = None,
-) -> tuple[Updates, CenterState]:
+) -> Memory:
     """Visit new rows once, and return all records and the state that minimises their sum.
 
     Parameters
@@ -331,36 +330,29 @@ def _stepped(
     update: Update,
     key: str | None,
     factor: float,
-) -> tuple[Updates, CenterState]:
+) -> Memory:
     """Add the record of new rows to earlier ones; return the state that minimises their sum."""
     record = Majorizer.of(seen.sums, state, weight, n_rows)
     sooner = updates.costs_more(record, state)
     kept = updates.records.kept(key)
     updates = updates.after(record, key, factor)
     total = updates.total
-    if updates.reservoir is not None:
-        assert seen.drawn is not None
-        reservoir = updates.reservoir
-        if key is not None:
-            reservoir = reservoir.without(_origin(key))
-        reservoir = reservoir.faded(factor) + seen.drawn.faded(kept)
-        since = updates.weight_since + weight
-        updates = replace(updates, reservoir=reservoir, weight_since=since)
-        # The sample of other rows says nothing about the clusters of these.
-        seen_all = updates.unsampled <= _UNSAMPLED * total.weight
-        enough = since >= (_SOONER if sooner else _RENEWED) * total.weight
-        if updates.searches and seen_all and enough:
-            updates, state = _renewed(updates, reservoir, state, update)
-            total = updates.total
+    reservoir = _without_call(updates.reservoir, key).faded(factor) + seen.drawn.faded(kept)
+    since = updates.weight_since + weight
+    updates = replace(updates, reservoir=reservoir, weight_since=since)
+    # The sample of other rows says nothing about the clusters of these.
+    seen_all = updates.unsampled <= _UNSAMPLED * total.weight
+    enough = since >= (_SOONER if sooner else _RENEWED) * total.weight
+    if updates.searches and seen_all and enough:
+        updates, state = _renewed(updates, state, update)
+        total = updates.total
     return updates, update.update(total.as_sums(seen.sums.farthest), state, total.weight)
 
 
-def _renewed(
-    updates: Updates, reservoir: Reservoir, state: CenterState, update: Update
-) -> tuple[Updates, CenterState]:
+def _renewed(updates: Updates, state: CenterState, update: Update) -> Memory:
     """Search for better clusters on the sample, and divide the records among them."""
     updates = replace(updates, weight_since=0.0)
-    better = renewed(reservoir, state, update, updates.n_calls)
+    better = renewed(updates.reservoir, state, update, updates.n_calls)
     if better is None:
         return updates, state
     divided = updates.records.each(lambda record: record.divided(better, state))
@@ -372,7 +364,7 @@ class _Seen(Sums):
     """Sums of new rows at the state of one memory, and rows for its sample."""
 
     sums: CenterSums
-    drawn: Reservoir | None
+    drawn: Reservoir
 
 
 def _trimmed(
@@ -388,7 +380,7 @@ def _trimmed(
     found = []
     for each, own, state, limit in zip(seen, sums, states, limits, strict=True):
         drawn = each.drawn
-        if drawn is not None and len(drawn.rows):
+        if len(drawn.rows):
             same = Coordinates.identity(drawn.rows.shape[1])
             _, distances = nearest_of(drawn.rows, Position(0, 0), same, state)
             drawn = drawn.only(limit.kept(distances) > 0)
@@ -436,13 +428,14 @@ def _origin(key: str | None) -> int:
     return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=7).digest(), "little")
 
 
-def _drawing(updates: Updates, key: str | None) -> _Drawing | None:
-    if updates.reservoir is None:
-        return None
-    kept, origin = updates.reservoir, _origin(key)
-    if key is not None:
-        kept = kept.without(origin)
-    return _Drawing(kept.size, kept.bound, origin, updates.n_calls)
+def _without_call(reservoir: Reservoir, key: str | None) -> Reservoir:
+    """Return the sample without the rows of the earlier call with a key."""
+    return reservoir if key is None else reservoir.without(_origin(key))
+
+
+def _drawing(updates: Updates, key: str | None) -> _Drawing:
+    kept = _without_call(updates.reservoir, key)
+    return _Drawing(kept.size, kept.bound, _origin(key), updates.n_calls)
 
 
 def _visited(
@@ -493,17 +486,14 @@ def _visit(
     position: Position,
     coordinates: Rows,
     states: tuple[CenterState, ...],
-    drawings: tuple[_Drawing | None, ...],
+    drawings: tuple[_Drawing, ...],
 ) -> _Visit:
     """Visit one block (the block function)."""
     first = states[0]
     moments = checked_moments(rows, weights, position, type(first.distortion), first.partial)
     with np.errstate(over="ignore", invalid="ignore"):  # `_visited` tests the totals
         found = center_sums(rows, weights, coordinates, states).records
-    drawn = [
-        None if drawing is None else drawing.of(rows, weights, position, coordinates)
-        for drawing in drawings
-    ]
+    drawn = [drawing.of(rows, weights, position, coordinates) for drawing in drawings]
     return _Visit(moments, PerStart(tuple(map(_Seen, found, drawn))))
 
 

@@ -89,6 +89,11 @@ class CenterState:
     directions: NDArray[np.float32] | None = None
 
     @property
+    def plain(self) -> bool:
+        """Whether distances are squared Euclidean ones, between complete rows."""
+        return self.distortion.squared and not self.partial
+
+    @property
     def near(self) -> bool:
         """Whether the step compares rows in memory with centres near them only, if these are known.
 
@@ -236,25 +241,6 @@ class CenterSums(MeanSums):
         )
 
     @classmethod
-    def of_block(
-        cls,
-        rows: NDArray,
-        weights: FloatArray | None,
-        coordinates: FeatureCoordinates | None,
-        state: CenterState,
-        terms: FloatArray | None = None,
-    ) -> Self:
-        """Compute the sums over any number of rows with the compiled loops.
-
-        The rows are in the input's units, or in the model's coordinates if `coordinates` is None;
-        `terms` are those of `dispatch.row_terms`.
-        """
-        found = dispatch.block_sums(
-            rows, weights, coordinates, state.prepared, state.s, FARTHEST, terms, state.shares
-        )
-        return cls.of_block_sums(found, rows, coordinates)
-
-    @classmethod
     def of_block_sums(
         cls, found: dispatch.BlockSums, rows: NDArray, coordinates: FeatureCoordinates | None
     ) -> Self:
@@ -355,13 +341,19 @@ def _compiled_sums(
     coordinates: FeatureCoordinates | None,
     states: tuple[CenterState, ...],
 ) -> PerStart[CenterSums]:
-    """Compute the sums with the compiled loops; terms of the rows alone are computed once."""
+    """Compute the sums with the compiled loops; terms of the rows alone are computed once.
+
+    The rows are in the input's units, or in the model's coordinates if `coordinates` is None.
+    """
     distortion = states[0].distortion
     assert isinstance(distortion, Bregman)
-    terms = dispatch.row_terms(rows, distortion)
-    return PerStart(
-        tuple(CenterSums.of_block(rows, weights, coordinates, state, terms) for state in states)
-    )
+    terms, records = dispatch.row_terms(rows, distortion), []
+    for state in states:
+        found = dispatch.block_sums(
+            rows, weights, coordinates, state.prepared, state.s, FARTHEST, terms, state.shares
+        )
+        records.append(CenterSums.of_block_sums(found, rows, coordinates))
+    return PerStart(tuple(records))
 
 
 def _least_of_farthest(distances: FloatArray) -> float:

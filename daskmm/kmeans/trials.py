@@ -43,6 +43,13 @@ _ETA, _TOL, _CALM, _MAX_ITER = 1.1, 1e-3, 2, 200
 LEARNING, KNOWING = 1.25, 2.0
 # Features with less than this share of the weighted variance are left out.
 _NEGLIGIBLE = 1e-9
+# Number of rows of the sample: the larger of a fixed number and a number per cluster.
+_ROWS, _ROWS_PER_CLUSTER = 2000, 100
+
+
+def sample_rows(n_clusters: int) -> int:
+    """Return the number of rows on which parameters are tried."""
+    return max(_ROWS, _ROWS_PER_CLUSTER * n_clusters)
 
 
 class OverStarts:

@@ -266,7 +266,7 @@ def repeated_centers(
         return same
 
     factors = None
-    if distortion.code == SQUARED_EUCLIDEAN.code:
+    if distortion.squared:
         factors = _factors_of_distances(centers, w, limit)
 
     def compare(own: slice) -> None:
@@ -382,8 +382,8 @@ class CentersProblem:
         centers = start.centers if isinstance(start, CenterState) else start
         # The lowest possible critical power for p features: a bound for squared Euclidean
         # distances, and a rule of thumb for others.
-        common = self.update.distortion.code == SQUARED_EUCLIDEAN.code
-        self.splitting_power = 1.0 - centers.shape[1] / (2.0 if common else 1.0)
+        common = 2.0 if self.update.distortion.squared else 1.0
+        self.splitting_power = 1.0 - centers.shape[1] / common
         if isinstance(start, CenterState):
             return replace(start, s=s)
         return self.update.start(start, s)

@@ -48,7 +48,7 @@ def critical_power(
         largest = _largest_growth(rows, row_weights)
         return 0.5 if largest is None else 1.0 - 1.0 / largest
     rows, row_weights = few_dense(rows, row_weights)
-    if distortion.code == SQUARED_EUCLIDEAN.code:
+    if distortion.squared:
         rows = in_span(rows)
     offset, factor = distortion.growth(rows, row_weights)
     return 0.5 if factor is None else offset - 1.0 / _largest_eigenvalue(factor)

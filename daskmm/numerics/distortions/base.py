@@ -87,6 +87,8 @@ class Distortion(ABC):
     infinite: ClassVar[bool] = False
     # Whether it does not change when rows and centres are shifted together.
     shifts: ClassVar[bool] = False
+    # Whether it is the squared Euclidean distance, for which there are faster ways.
+    squared: ClassVar[bool] = False
 
     @classmethod
     @abstractmethod

@@ -297,6 +297,7 @@ class SquaredEuclidean(Bregman):
     code: ClassVar[int | None] = 0
     title: ClassVar[str] = "the squared Euclidean distance"
     shifts: ClassVar[bool] = True
+    squared: ClassVar[bool] = True
 
     @classmethod
     def around(cls, mean: FloatArray, variance: FloatArray) -> SquaredEuclidean:
