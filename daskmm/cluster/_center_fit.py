@@ -143,18 +143,10 @@ def earlier_model(estimator: Any) -> EarlierModel | None:
 
 @dataclass(frozen=True)
 class CenterRecipe:
-    """How an estimator is fitted: the stages before the starting centres, and their cost.
+    """How an estimator is fitted: the stages before the starting centres, and their cost."""
 
-    Attributes
-    ----------
-    model : CenterEstimator
-        Copy of the estimator that is fitted.
-    earlier : EarlierModel or None
-        The model from which the fit continues.
-    """
-
-    model: CenterEstimator
-    earlier: EarlierModel | None = None
+    model: CenterEstimator  # copy of the estimator that is fitted
+    earlier: EarlierModel | None = None  # the model from which the fit continues
 
     def fit(self, X: Any, sample_weight: Any, feature_dim: str | None, context: FitContext) -> None:
         """Fit the estimator, which has no fitted attributes yet."""

@@ -37,24 +37,12 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class FittedCenters:
-    """The clusters of a fitted model, computed from its public attributes only.
-
-    Attributes
-    ----------
-    coordinates : FeatureCoordinates
-        The model's coordinates.
-    state : CenterState
-        Centres and feature weights in these coordinates, and the distortion.
-    coding : Coding or None
-        How mixed columns are coded; None for a table of numbers.
-    feature_dim : str or None
-        Dimension of the features of a raster; None for other tables.
-    """
+    """The clusters of a fitted model, computed from its public attributes only."""
 
     coordinates: FeatureCoordinates
-    state: CenterState
-    coding: Coding | None = None
-    feature_dim: str | None = None
+    state: CenterState  # centres and feature weights in these coordinates, and the distortion
+    coding: Coding | None = None  # how mixed columns are coded; None for a table of numbers
+    feature_dim: str | None = None  # dimension of the features of a raster; None for other tables
 
     @classmethod
     def of(cls, model: BaseEstimator, unknown: str | None = None) -> Self:

@@ -308,11 +308,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
         X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
             Data in memory are read by threads of this process. Dask and zarr data are streamed
             through the active dask scheduler, each block loaded once per pass.
-        y : ignored
-            Present for scikit-learn's interface.
-        sample_weight : array-like or dask Array of shape (n_samples,), optional
-            Weights, not negative; chunked in any way. A row of integer weight v counts like v
-            copies of it.
+        [y, copies]
 
         Returns
         -------
@@ -352,12 +348,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
 
         Parameters
         ----------
-        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Rows that arrived.
-        y : ignored
-            Present for scikit-learn's interface.
-        sample_weight : array-like or dask Array of shape (n_samples,), optional
-            Sample weights, not negative; all 1 by default.
+        [arrived, y, sample_weight]
         key : str or int, optional
             Name of these rows, such as a date or a path. A call with a key that was used before
             replaces the record of that call, so its rows are not counted twice; visiting all keys
@@ -522,9 +513,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
         ----------
         X : as in `fit`
             Table that might be fitted.
-        measure : bool
-            Whether to load one block of lazy data, and to predict seconds by the time that this
-            takes. Otherwise no value is read, and a nanosecond per byte is assumed.
+        [measure]
 
         Returns
         -------
@@ -549,8 +538,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
 
         Parameters
         ----------
-        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Columns of a DataFrame are found by name, in any order and among others.
+        [rows_by_name]
 
         Returns
         -------
@@ -564,8 +552,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
 
         Parameters
         ----------
-        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Rows of what the model was fitted to.
+        [rows]
 
         Returns
         -------
@@ -583,8 +570,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
 
         Parameters
         ----------
-        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Rows of what the model was fitted to.
+        [rows]
 
         Returns
         -------
@@ -597,12 +583,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
 
         Parameters
         ----------
-        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Rows of what the model was fitted to.
-        y : ignored
-            Present for scikit-learn's interface.
-        sample_weight : array-like or dask Array of shape (n_samples,), optional
-            Sample weights, not negative; all 1 by default.
+        [rows, y, sample_weight]
 
         Returns
         -------

@@ -85,24 +85,12 @@ class BlurringRecord:
 
 @dataclass(frozen=True)
 class Phase:
-    """Iterations that start from the data.
+    """Iterations that start from the data."""
 
-    Attributes
-    ----------
-    name : str
-        Name of the stage in records.
-    iterations : int
-        Largest number of iterations.
-    self_term_from : int
-        First iteration (from 0) in which a row is its own neighbour.
-    stops : bool
-        Whether the phase ends on convergence.
-    """
-
-    name: str
-    iterations: int
-    self_term_from: int
-    stops: bool
+    name: str  # of the stage in records
+    iterations: int  # at most
+    self_term_from: int  # first iteration (from 0) in which a row is its own neighbour
+    stops: bool  # whether the phase ends on convergence
 
 
 def phases_of(convention: str, max_iter: int, fixed_weights: bool) -> list[Phase]:
@@ -130,35 +118,18 @@ def max_iterations(convention: str, max_iter: int) -> int:
 
 @dataclass(frozen=True)
 class Blurring:
-    """Parameters of weighted blurring mean shift.
+    """Parameters of weighted blurring mean shift."""
 
-    Attributes
-    ----------
-    bandwidth : float
-        Bandwidth h in exp(−‖·‖²_w / h).
-    lam : float
-        Entropy penalty λ per unit of sample weight; inf keeps the weights equal.
-    convention : {"auto", "paper", "reference"}
-        Variant of the algorithm; see `WeightedBlurringMeanShift`.
-    max_iter : int
-        Largest number of iterations of all stages.
-    merge_tol, component_tol : float
-        Distances in the model's coordinates within which points merge, and within which they form a
-        cluster.
-    count_components : bool
-        Whether to count the components in every iteration.
-    lazy : bool
-        Whether to compute on the active dask scheduler.
-    """
-
-    bandwidth: float
-    lam: float
-    convention: str = "auto"
-    max_iter: int = 300
+    bandwidth: float  # h in exp(−‖·‖²_w / h)
+    lam: float  # per unit of sample weight; inf keeps the weights equal
+    convention: str = "auto"  # "paper" or "reference": see `WeightedBlurringMeanShift`
+    max_iter: int = 300  # of all stages
+    # Distances in the model's coordinates within which points merge, and within which they form a
+    # cluster.
     merge_tol: float = 1e-6
     component_tol: float = 1e-5
-    count_components: bool = False
-    lazy: bool = False
+    count_components: bool = False  # in every iteration
+    lazy: bool = False  # whether the active dask scheduler computes
 
     def least_weight(self, weight: float) -> float:
         """Return the least weight of a cluster that is not a straggler, given the total weight.
@@ -172,30 +143,16 @@ class Blurring:
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows to be blurred, before the first iteration.
-
-    Attributes
-    ----------
-    start : Neighborhood
-        The rows as representatives.
-    squares : ndarray of shape (n_features,)
-        Σ_i v_i x_il².
-    weight : float
-        Σ_i v_i.
-    varying : ndarray of bool of shape (n_features,)
-        Features that are not constant; the others get weight 0.
-    feature_weights : ndarray of shape (n_features,), optional
-        Weights w of the first iteration; equal by default.
-    learned : bool
-        Whether these weights are fixed, so that no stage learns them.
-    """
+    """The rows to be blurred, before the first iteration."""
 
     start: Neighborhood
-    squares: FloatArray
-    weight: float
+    squares: FloatArray  # Σ_i v_i x_il², (n_features,)
+    weight: float  # Σ_i v_i
+    # Features that are not constant; the others get weight 0, (n_features,).
     varying: NDArray[np.bool_]
+    # Weights w of the first iteration; equal by default, (n_features,).
     feature_weights: FloatArray | None = None
-    learned: bool = False
+    learned: bool = False  # whether these weights are fixed, so that no stage learns them
 
     @classmethod
     def of(
@@ -251,61 +208,27 @@ def _piece(
 
 @dataclass(frozen=True)
 class Blurred:
-    """Result of blurring.
+    """Result of blurring."""
 
-    Attributes
-    ----------
-    final : Neighborhood
-        Representatives after the last iteration.
-    feature_weights : ndarray of shape (n_features,)
-        Weights after the last iteration.
-    labels : ndarray of shape (n_rows,), int32
-        Cluster of each row, the heaviest first.
-    modes : ndarray of shape (n_clusters, n_features)
-        Mode of each cluster in the model's coordinates.
-    cluster_weights : ndarray of shape (n_clusters,)
-        Sum of the sample weights of each cluster.
-    history : list of BlurringRecord
-        Record of each iteration.
-    converged : bool
-        False if more iterations might have changed the clusters.
-    """
-
-    final: Neighborhood
-    feature_weights: FloatArray
-    labels: Labels
-    modes: FloatArray
-    cluster_weights: FloatArray
+    final: Neighborhood  # after the last iteration
+    feature_weights: FloatArray  # after the last iteration
+    labels: Labels  # cluster of each row, the heaviest first, (n_rows,)
+    modes: FloatArray  # mode of each cluster in the model's coordinates, (n_clusters, n_features)
+    cluster_weights: FloatArray  # sum of the sample weights of each cluster, (n_clusters,)
     history: list[BlurringRecord]
-    converged: bool
+    converged: bool  # False if more iterations might have changed the clusters
 
 
 @registered
 @dataclass(frozen=True)
 class Progress:
-    """State after some iterations; the history must not be mutated.
-
-    Attributes
-    ----------
-    state : Neighborhood
-        Representatives.
-    feature_weights : ndarray of shape (n_features,)
-        Weights of the next iteration.
-    stage : int
-        Index of the stage.
-    taken : int
-        Number of iterations of this stage so far.
-    calm : int
-        Number of iterations in a row without merging or noticeable attraction.
-    history : list of BlurringRecord
-        Record of each iteration.
-    """
+    """State after some iterations; the history must not be mutated."""
 
     state: Neighborhood
-    feature_weights: FloatArray
-    stage: int
-    taken: int
-    calm: int
+    feature_weights: FloatArray  # of the next iteration
+    stage: int  # its index
+    taken: int  # iterations of this stage so far
+    calm: int  # iterations in a row without merging or noticeable attraction
     history: list[BlurringRecord]
 
 

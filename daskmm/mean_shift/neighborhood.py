@@ -35,52 +35,28 @@ _TASKS = 32
 
 @dataclass(frozen=True)
 class Shift:
-    """Parameters of one step.
-
-    Attributes
-    ----------
-    bandwidth : float
-        Bandwidth h.
-    self_term : bool
-        Whether a row is its own neighbour.
-    merge_tol : float
-        Distance within which representatives merge.
-    seed : int
-        Seed of the grid that finds representatives to merge.
-    lazy : bool
-        Whether to compute on the active dask scheduler instead of threads of this process.
-    watched : ndarray of bool of shape (n,), optional
-        Mask of the representatives on which convergence depends; all by default.
-    isolated : float
-        Share of a kernel sum from others up to which a representative is isolated. Representatives
-        with little more than this share take longer steps towards the others; by default there are
-        none.
-    """
+    """Parameters of one step."""
 
     bandwidth: float
-    self_term: bool
+    self_term: bool  # whether a row is its own neighbour
     merge_tol: float
-    seed: int
-    lazy: bool
+    seed: int  # of the grid that finds representatives to merge
+    lazy: bool  # whether the active dask scheduler computes, and not threads of this process
+    # Mask of the representatives on which convergence depends; all by default.
     watched: NDArray[np.bool_] | None = None
+    # Share of a kernel sum from others up to which a representative is isolated. Representatives
+    # with little more than this share take longer steps towards the others; by default there are
+    # none.
     isolated: float = np.inf
 
 
 @registered
 @dataclass(frozen=True)
 class Neighborhood:
-    """Representatives of all rows.
-
-    Attributes
-    ----------
-    representatives : Representatives
-        The representatives.
-    members : ndarray of shape (n_rows,), int
-        Index of each row's representative.
-    """
+    """Representatives of all rows."""
 
     representatives: Representatives
-    members: NDArray[np.intp]
+    members: NDArray[np.intp]  # index of each row's representative, (n_rows,)
 
     @classmethod
     def of(cls, rows: FloatArray, weights: FloatArray, merge_tol: float) -> Self:

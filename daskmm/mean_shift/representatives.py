@@ -45,24 +45,13 @@ def stragglers(
 @registered
 @dataclass(frozen=True)
 class Representatives:
-    """Rows that have merged, as one point each.
+    """Rows that have merged, as one point each."""
 
-    Attributes
-    ----------
-    positions : ndarray of shape (n, n_features)
-        Positions y_r in the model's coordinates.
-    row_sums : ndarray of shape (n, n_features)
-        Sums Σ v_i x_i over the rows of each representative.
-    multiplicity : ndarray of shape (n,)
-        Sums c_r = Σ v_i of the weights of these rows, positive.
-    own : ndarray of shape (n,)
-        Part of c_r that is left out if rows are not their own neighbours: one copy of the row,
-        min(v_i, 1), averaged over the rows.
-    """
-
-    positions: FloatArray
-    row_sums: FloatArray
-    multiplicity: FloatArray
+    positions: FloatArray  # y_r in the model's coordinates, (n, n_features)
+    row_sums: FloatArray  # Σ v_i x_i over the rows of each, (n, n_features)
+    multiplicity: FloatArray  # c_r = Σ v_i over these rows, positive, (n,)
+    # Part of c_r that is left out if rows are not their own neighbours: one copy of the row,
+    # min(v_i, 1), averaged over the rows.
     own: FloatArray
 
     @classmethod

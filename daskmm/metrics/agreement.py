@@ -198,19 +198,11 @@ def variation_of_information(labels_true: Any, labels_pred: Any) -> float:
 
 @dataclass(frozen=True)
 class Contingency:
-    """Counts of label pairs in some rows, which can be added.
+    """Counts of label pairs in some rows, which can be added."""
 
-    Attributes
-    ----------
-    true, pred : ndarray
-        Distinct labels of each labeling, sorted.
-    table : csr_array of shape (len(true), len(pred)), int64
-        Number of rows with each pair of labels.
-    """
-
-    true: NDArray
-    pred: NDArray
-    table: csr_array
+    true: NDArray  # distinct labels of one labeling, sorted
+    pred: NDArray  # those of the other one
+    table: csr_array  # number of rows with each pair of labels, (len(true), len(pred))
 
     @classmethod
     def of(cls, labels_true: NDArray, labels_pred: NDArray) -> Contingency:

@@ -38,22 +38,13 @@ _NEGLIGIBLE = 1e-18
 @registered
 @dataclass(frozen=True)
 class MixtureState(Components):
-    """Components of one start.
+    """Components of one start."""
 
-    Attributes
-    ----------
-    s : float
-        Always −∞: at this power, the driver ends once the objective is stationary.
-    singular : str
-        What is wrong with the components after the step; empty if nothing is. If something is
-        wrong, the start ends at the state before the step.
-    partial : bool
-        Whether values may be missing (NaN).
-    """
-
-    s: float = -np.inf
+    s: float = -np.inf  # always −∞: at this power, the driver ends once the objective is stationary
+    # What is wrong with the components after the step; empty if nothing is. If something is wrong,
+    # the start ends at the state before the step.
     singular: str = ""
-    partial: bool = False
+    partial: bool = False  # whether values may be missing (NaN)
 
 
 class MixtureProblem:

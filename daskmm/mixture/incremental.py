@@ -31,27 +31,14 @@ registered(EMSums)
 @registered
 @dataclass(frozen=True)
 class EMRecord:
-    """Sums over the rows of one or several calls.
+    """Sums over the rows of one or several calls."""
 
-    Attributes
-    ----------
-    n_rows : int
-        Number of rows, which is not faded.
-    weight : float
-        Sum of the sample weights of these rows.
-    sums : EMSums
-        Sums of an E-step.
-    means : ndarray of shape (n_components, n_features)
-        Centres to which the sums refer, one per component.
-    kept : float
-        Share of the original sample weights that the rows still have after fading.
-    """
-
-    n_rows: int
-    weight: float
-    sums: EMSums
+    n_rows: int  # not faded
+    weight: float  # sum of their sample weights
+    sums: EMSums  # of an E-step
+    # Centres to which the sums refer, one per component.
     means: FloatArray
-    kept: float = 1.0
+    kept: float = 1.0  # share of their weights that the rows still have after fading
 
     @classmethod
     def of_fit(cls, state: MixtureState, sizes: FloatArray, fit: tuple[int, float, float]) -> Self:

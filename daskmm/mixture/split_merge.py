@@ -38,21 +38,11 @@ _MOST_LOSS = 3.0
 
 @dataclass(frozen=True)
 class Split:
-    """Two components in place of one.
+    """Two components in place of one."""
 
-    Attributes
-    ----------
-    component : int
-        The component that is split.
-    halves : MixtureState
-        The two components, whose shares sum to 1.
-    gain : float
-        Approximate gain of the log-likelihood of all rows.
-    """
-
-    component: int
-    halves: MixtureState
-    gain: float
+    component: int  # that is split
+    halves: MixtureState  # whose shares sum to 1
+    gain: float  # of the log-likelihood of all rows, approximately
 
 
 def splits(

@@ -30,30 +30,16 @@ class Sampled(NamedTuple):
 
 @dataclass(frozen=True)
 class Means:
-    """Means of the features, in the input's units; a mixed column may have several features.
+    """Means of the features, in the input's units; a mixed column may have several features."""
 
-    Attributes
-    ----------
-    clusters : ndarray of shape (n_clusters, n_features)
-        Means of the clusters; NaN where a cluster has no value.
-    overall : ndarray of shape (n_features,)
-        Mean of all rows.
-    variance : ndarray of shape (n_features,)
-        Variance of all rows; if it is unknown, the same number for all features.
-    shares : ndarray of shape (n_clusters,)
-        Share of the rows in each cluster.
-    known : bool
-        Whether the variance is known.
-    starts : ndarray of int of shape (n_columns,)
-        First feature of each column.
-    """
-
+    # Means of the clusters; NaN where a cluster has no value, (n_clusters, n_features).
     clusters: FloatArray
-    overall: FloatArray
+    overall: FloatArray  # mean of all rows, (n_features,)
+    # Variance of all rows; if it is unknown, the same number for all features, (n_features,).
     variance: FloatArray
-    shares: FloatArray
-    known: bool
-    starts: NDArray[np.int64]
+    shares: FloatArray  # share of the rows in each cluster, (n_clusters,)
+    known: bool  # whether the variance is known
+    starts: NDArray[np.int64]  # first feature of each column, (n_columns,)
 
     @property
     def spread(self) -> FloatArray:
