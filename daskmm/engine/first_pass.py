@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self
@@ -125,6 +125,24 @@ class Survey:
         if self.near is None:
             return self.sample
         return Sample(self.sample.rows[self.near], self.sample.weights[self.near])
+
+    def transformed(
+        self, coordinates: FeatureCoordinates, change: Callable[[NDArray], NDArray]
+    ) -> Survey:
+        """Return the survey in other coordinates, for which a function changes its rows."""
+        rows, weights = change(self.core.rows), self.core.weights
+        if isinstance(rows, SparseRows):
+            variance = Moments.of_sparse(rows, weights).variance
+        else:
+            mean = np.average(rows, axis=0, weights=weights)
+            variance = np.average(np.square(rows - mean), axis=0, weights=weights)
+        return replace(
+            self,
+            coordinates=coordinates,
+            variance=variance,
+            sample=Sample(change(self.sample.rows), self.sample.weights),
+            spread=self.distortion.spread(rows, weights),
+        )
 
     @cached_property
     def critical_power(self) -> float:

@@ -38,7 +38,7 @@ from daskmm.kmeans.trimming import trimmed_sums
 from daskmm.mm.driver import Step
 from daskmm.mm.problem import COINCIDENT
 from daskmm.numerics.distances import CANCELLATION
-from daskmm.numerics.distortions.base import Distortion
+from daskmm.numerics.distortions.base import Distortion, over_features
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN, Bregman
 from daskmm.numerics.entropy import negative_entropy, softmin_weights
 from daskmm.numerics.information import weighted_variance
@@ -262,7 +262,7 @@ def repeated_centers(
         # For few centres, the products below would take longer, with four times the evaluations.
         later, earlier = _pairs(len(centers))
         terms = distortion.elements(centers[later], centers[earlier])
-        same[later[(terms.sum(axis=1) if w is None else terms @ w) <= limit]] = True
+        same[later[over_features(terms, w) <= limit]] = True
         return same
 
     factors = None
@@ -321,6 +321,7 @@ def _clearly_apart(factors: _Factors, own: slice, limit: float) -> bool:
     return np.count_nonzero(near) == len(near)
 
 
+@dataclass(eq=False)
 class CentersProblem:
     """Centres of a table's rows; one pass per step (a `daskmm.mm.problem.Problem`).
 
@@ -342,35 +343,27 @@ class CentersProblem:
         Number of passes over all rows that other problems made; passes over a sample do not count.
     """
 
-    hard_stage = "hard"
+    passes: Passes
+    coordinates: Rows
+    weight: float
+    update: Update
+    spread: float
+    exact: bool = True
+    n_before: int = 0
 
-    def __init__(
-        self,
-        passes: Passes,
-        coordinates: Rows,
-        weight: float,
-        update: Update,
-        spread: float,
-        exact: bool = True,
-        n_before: int = 0,
-    ) -> None:
-        self.passes = passes
-        self.coordinates = coordinates
-        self.weight = weight
-        self.update = update
-        self.degree = update.distortion.degree
-        self.spread = spread
-        self.rounding = ROUNDING ** (self.degree / 2) * spread
-        self.exact = exact
-        self.n_before = n_before
-        self.splitting_power = 0.0
-        layout, code = passes.blocks.layout, update.distortion.code
-        self._bounds = KeptBounds(layout, coordinates)
+    hard_stage = "hard"
+    splitting_power = 0.0
+
+    def __post_init__(self) -> None:
+        layout, distortion = self.passes.blocks.layout, self.update.distortion
+        self.degree = distortion.degree
+        self.rounding = ROUNDING ** (self.degree / 2) * self.spread
+        self._bounds = KeptBounds(layout, self.coordinates)
         # Sums of all rows and their weight, and tolerances with which later sums must agree.
         self._totals: tuple[FloatArray, FloatArray] | None = None
         # Soft steps of complete rows by the compiled loops leave out negligible weights.
-        compiled = code is not None and not layout.sparse and library.available()
-        self._leaves_out = compiled and not update.trim
+        compiled = distortion.code is not None and not layout.sparse and library.available()
+        self._leaves_out = compiled and not self.update.trim
 
     @property
     def n_passes(self) -> int:
