@@ -27,6 +27,7 @@ from daskmm.numerics.columns import Expansion
 from daskmm.numerics.distortions.base import Distortion
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN, Metric, SquaredEuclidean
 from daskmm.numerics.distortions.mixed import measured
+from daskmm.numerics.information import mean_of_varying
 from daskmm.numerics.rows import Coordinates, FeatureCoordinates, pieces, tile_rows, tiles
 from daskmm.numerics.sparse_rows import SparseRows, has_holes, stacked
 from daskmm.storage.digests import digest
@@ -163,10 +164,9 @@ class Survey:
     @property
     def mean_variance(self) -> float:
         """Mean variance V of the features (or groups) that vary; 1 if none does."""
-        if self.groups is not None:
-            whole = np.bincount(self.groups, self.variance)
-            return float(whole[whole > 0].mean()) if self.varying.any() else 1.0
-        return float(self.variance[self.varying].mean()) if self.varying.any() else 1.0
+        if self.groups is None:
+            return mean_of_varying(self.variance)
+        return mean_of_varying(np.bincount(self.groups, self.variance))
 
 
 @dataclass(frozen=True)

@@ -224,23 +224,6 @@ class ShorterMemory:
     cost: float = 0.0
     longer_cost: float = 0.0
 
-    def judged(
-        self, updates: Updates, state: CenterState, costs: Sequence[float], factor: float
-    ) -> Self:
-        """Return the memory after a call.
-
-        `costs` has the cost of the new rows at the state of the longer memory and at that of this
-        one. Earlier costs fade by `factor`.
-        """
-        longer, own = costs
-        return replace(
-            self,
-            updates=updates,
-            state=state,
-            cost=factor * self.cost + own,
-            longer_cost=factor * self.longer_cost + longer,
-        )
-
     @property
     def wins(self) -> bool:
         """Whether new rows have cost less at its centres."""
@@ -307,16 +290,18 @@ def updated(
     ]
     if fading is None:
         return after[0]
-    if again:
-        # The rows of this key have been compared before.
-        shorter = replace(shorter, updates=after[1][0], state=after[1][1])
-        return replace(after[0][0], shorter=shorter), after[0][1]
-    costs = [
-        seen.sums.objective + weight * update.penalty(state)
-        for (_, state), seen in zip(memories, seen_by, strict=True)
-    ]
-    shorter = shorter.judged(*after[1], costs, factors[1])
-    if shorter.wins:
+    shorter = replace(shorter, updates=after[1][0], state=after[1][1])
+    if not again:  # otherwise the rows of this key have been compared before
+        longer_cost, cost = (
+            seen.sums.objective + weight * update.penalty(state)
+            for (_, state), seen in zip(memories, seen_by, strict=True)
+        )
+        shorter = replace(
+            shorter,
+            cost=factors[1] * shorter.cost + cost,
+            longer_cost=factors[1] * shorter.longer_cost + longer_cost,
+        )
+    if shorter.wins and not again:
         return replace(shorter.updates, shorter=ShorterMemory(*after[1])), shorter.state
     return replace(after[0][0], shorter=shorter), after[0][1]
 

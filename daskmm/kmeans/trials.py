@@ -25,6 +25,7 @@ from daskmm.numerics.information import (
     Partition,
     cluster_sums,
     feature_gains,
+    mean_of_varying,
     partition,
     weighted_variance,
 )
@@ -94,7 +95,7 @@ class OnSample(ABC):
     @property
     def mean_variance(self) -> float:
         """Mean variance V of the columns that vary (1 if none does)."""
-        return float(self.variance[self.varying].mean()) if self.varying.any() else 1.0
+        return mean_of_varying(self.variance)
 
     @property
     def wide(self) -> bool:

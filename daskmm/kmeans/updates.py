@@ -32,7 +32,7 @@ from daskmm.data.blocks import Position, row_blocks
 from daskmm.engine.changes import compare
 from daskmm.engine.first_pass import MANY_CLUSTERS
 from daskmm.engine.passes import Passes, one_blas_thread, run_on_threads
-from daskmm.kmeans.bounds import Bounds, Compared, KeptBounds
+from daskmm.kmeans.bounds import Bounds, KeptBounds
 from daskmm.kmeans.sums import CenterState, CenterSums, PerStart, center_sums, showing
 from daskmm.kmeans.trimming import trimmed_sums
 from daskmm.mm.driver import Step
@@ -384,8 +384,8 @@ class CentersProblem:
     def steps(self, states: Sequence[CenterState]) -> list[Step[CenterState]]:
         """Take one MM step of each state, in one pass."""
         with one_blas_thread():  # set once for all, because this takes as long as a short step
-            found, compared = self.sums(states), self._bounds.compared(len(states))
-            steps = [self._step(*of_one) for of_one in zip(states, found, compared, strict=True)]
+            found, bounds = self.sums(states), self._bounds.present(len(states))
+            steps = [self._step(*of_one) for of_one in zip(states, found, bounds, strict=True)]
         if not self.update.trim:
             self._bounds.after([step.state.centers for step in steps])
         return steps
@@ -449,7 +449,9 @@ class CentersProblem:
         """Return the mean distance with which `repeated_centers` compares centres."""
         return max(sums.inertia / self.weight, self.rounding / COINCIDENT ** (self.degree / 2))
 
-    def _step(self, before: CenterState, sums: CenterSums, compared: Compared) -> Step[CenterState]:
+    def _step(
+        self, before: CenterState, sums: CenterSums, bounds: Bounds | None
+    ) -> Step[CenterState]:
         after = self.update.update(sums, before, self.weight)
         soft_of_many = len(before.centers) >= MANY_CLUSTERS and before.s > -np.inf
         if soft_of_many and self._leaves_out and not before.partial:
@@ -458,10 +460,12 @@ class CentersProblem:
             after = replace(after, n_relaxed=before.n_relaxed + 1)
         inertia = sums.inertia / self.weight
         # Counting takes as long as a step that compares rows with few centres.
-        n_coincident = 0
-        if not compared.near:
-            separation = compared.separation
+        near, n_coincident = bounds is not None and bounds.near, 0
+        if not near:
+            separation = 0.0 if bounds is None else bounds.separation
             n_coincident = coincident_centers(before, self.yardstick(sums), separation)
+        # The next step may compare rows with the centres of their lists only.
+        listed = bounds is not None and bounds.lists is not None
         return Step(
             state=after,
             objective=sums.objective / self.weight,
@@ -470,10 +474,10 @@ class CentersProblem:
             hardness=sums.hardness / self.weight,
             cluster_weights=sums.weights,
             shift=float(np.sqrt(np.square(after.centers - before.centers).sum(axis=1).max())),
-            moved=compared.near or _moved(before, after),
+            moved=near or _moved(before, after),
             coincident_centers=n_coincident,
-            resumable=not (compared.listed and after.is_turn_of_lists),
-            complete=not compared.near,
+            resumable=not (listed and after.is_turn_of_lists),
+            complete=not near,
         )
 
 
