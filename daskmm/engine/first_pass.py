@@ -166,7 +166,8 @@ class Survey:
         """Mean variance V of the features (or groups) that vary; 1 if none does."""
         if self.groups is None:
             return mean_of_varying(self.variance)
-        return mean_of_varying(np.bincount(self.groups, self.variance))
+        whole = np.bincount(self.groups, self.variance)
+        return mean_of_varying(np.asarray(whole, dtype=np.float64))
 
 
 @dataclass(frozen=True)
