@@ -88,14 +88,8 @@ _FEW_TRIED = (
 def warn_of_number(path: ClusterNumberPath, most: int | None, what: str = "clusters") -> None:
     """Warn if no clusters were found, or the largest number that the choice allowed.
 
-    Parameters
-    ----------
-    path : ClusterNumberPath
-        The numbers that were compared.
-    most : int or None
-        Largest number that was allowed.
-    what : {"clusters", "components"}
-        Word that the estimator uses for clusters.
+    `most` is the largest number that the parameters allow; `what` is the estimator's word for
+    clusters.
     """
     if path.n_clusters == 1:
         warn_user(_NO_CLUSTERS.format(path=f"n_{what}_path_"), UserWarning)

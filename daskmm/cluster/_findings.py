@@ -209,11 +209,9 @@ class Tested:
 
     def jumps(self, level: float) -> FloatArray:
         """Return each statistic's shift (0 for none), and in how many of the latest batches."""
-        least, shifts = (
-            self.p_values.argmin(axis=0)[None],
-            [each.shifts for each in self.deviations],
-        )
-        found = np.take_along_axis(np.array(shifts), least, axis=0)[0]
+        least = self.p_values.argmin(axis=0)[None]
+        shifts = np.array([each.shifts for each in self.deviations])
+        found = np.take_along_axis(shifts, least, axis=0)[0]
         differs = self.p_values.min(axis=0) <= level
         return np.stack([np.where(differs, found, 0.0), np.array(self.lengths)[least[0]]])
 

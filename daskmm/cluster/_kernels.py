@@ -138,22 +138,15 @@ class KernelClusterer(MMClusterer):
         """
         self._validate_params()
         with fitting(self) as (model, context), one_blas_thread():
-            if model._precomputed():
-                model._fit_grams(X, sample_weight, None, context)
-                return self
-            table, sample_weight = read_weighted(model, X, sample_weight, reset=True)
-            passes = weighted_passes(table, sample_weight)
-            passes.count_rows()
-            model._fit_rows(X, sample_weight, passes, context)
+            passes = None
+            if not model._precomputed():
+                table, sample_weight = read_weighted(model, X, sample_weight, reset=True)
+                passes = weighted_passes(table, sample_weight)
+                passes.count_rows()
+            model._fit(X, sample_weight, passes, context)
         return self
 
-    def _fit_rows(self, X: Any, sample_weight: Any, passes: Passes, context: FitContext) -> None:
-        """Cluster the rows of `passes`, which read `X`; they have been counted."""
-        self._fit_grams(X, sample_weight, passes, context)
-
-    def _fit_grams(
-        self, X: Any, sample_weight: Any, passes: Passes | None, context: FitContext
-    ) -> None:
+    def _fit(self, X: Any, sample_weight: Any, passes: Passes | None, context: FitContext) -> None:
         """Run kernel power k-means on the Gram matrices of the rows, or on the one given as `X`."""
         if passes is not None:
             plan = self._plan_of(passes.blocks.layout, timed=context.followed)

@@ -366,14 +366,8 @@ def level_shares(model: Any) -> Any:
 def summary_frame(model: Any) -> Any:
     """Return the table of clusters as a pandas DataFrame, by cluster.
 
-    Raises
-    ------
-    NotFittedError
-        If the model is not fitted, which is an AttributeError too.
-    AttributeError
-        If the model has no centres in the input's units.
-    ImportError
-        If pandas is not installed.
+    It raises NotFittedError (an AttributeError, too) if the model is not fitted, AttributeError if
+    it has no centres in the input's units, and ImportError without pandas.
     """
     check_is_fitted(model)
     if not hasattr(model, "cluster_centers_"):

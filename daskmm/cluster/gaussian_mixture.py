@@ -23,7 +23,7 @@ from daskmm.cluster._estimator import MMClusterer
 from daskmm.cluster._fitting import fitting, lock_of, replace_fitted, set_fitted
 from daskmm.cluster._models import registered_model
 from daskmm.cluster._output import fitted_labels, labels_of_table, values_of_table
-from daskmm.cluster._parameters import SAMPLING, Constraints, keep_parameters
+from daskmm.cluster._parameters import SAMPLING, Constraints, given_array, keep_parameters
 from daskmm.cluster._partial_fit import name_of_call
 from daskmm.cluster._partial_mixture import attributes_of_components, updated_mixture
 from daskmm.cluster._sklearn import Interval, StrOptions
@@ -35,7 +35,6 @@ from daskmm.cluster._warnings import (
 )
 from daskmm.data.blocks import Layout
 from daskmm.data.input import read_weighted
-from daskmm.data.lazy import in_memory
 from daskmm.engine.passes import Persist, one_blas_thread, weighted_passes
 from daskmm.kmeans.assignment import training_labels
 from daskmm.mixture.costs import MixtureCosts
@@ -425,9 +424,10 @@ class GaussianMixture(DensityMixin, MMClusterer):
     def _settings(self, earlier: MixtureState | None) -> Settings:
         """Return the parameters of a fit, which may continue from earlier components."""
         given = Given(
-            _array(self.weights_init, "weights_init"),
-            _array(self.means_init, "means_init"),
-            _array(self.precisions_init, "precisions_init"),
+            *(
+                None if (own := getattr(self, name)) is None else given_array(own, name)
+                for name in ("weights_init", "means_init", "precisions_init")
+            )
         )
         n_components = self.max_components or PLANNED_CLUSTERS
         if isinstance(self.n_components, Integral):
@@ -684,19 +684,6 @@ def _attributes_of(fit: MixtureFit) -> dict[str, Any]:
         "n_samples_seen_": fit.survey.n_rows,
         **({"covariance_type_bic_": fit.criteria} if fit.criteria else {}),
     }
-
-
-def _array(values: ArrayLike | None, name: str) -> FloatArray | None:
-    """Return given starting components as an array of finite numbers."""
-    if values is None:
-        return None
-    try:
-        array = in_memory(values).astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be an array of numbers: {error}") from error
-    if not np.isfinite(array).all():
-        raise ValueError(f"{name} contains NaN or infinity.")
-    return array
 
 
 def _check_given(settings: Settings, n_features: int, unknown_number: bool) -> None:

@@ -176,12 +176,8 @@ class Rows:
 def read_rows(passes: Passes, survey: Survey, merge_tol: float) -> tuple[Rows, NDArray[np.bool_]]:
     """Read the table into memory, in one pass.
 
-    Returns
-    -------
-    rows : Rows
-        Rows of positive weight, in the model's coordinates.
-    kept : ndarray of bool of shape (n_rows,)
-        Mask of these rows in the table.
+    The result is the rows of positive weight in the model's coordinates, and their mask in the
+    table.
     """
     pieces: list[_Piece] = passes.reduce(_piece, survey.coordinates)
     rows = np.concatenate([piece.rows for piece in pieces])
@@ -238,28 +234,13 @@ def blur(
     n_passes: int = 0,
     context: FitContext | None = None,
 ) -> Blurred:
-    """Run weighted blurring mean shift.
+    """Run weighted blurring mean shift (Algorithm 1 of Chakraborty, Paul & Das, AAAI 2021).
 
     y_i ← Σ_j v_j K_ij y_j / Σ_j v_j K_ij with K_ij = exp(−‖y_i − y_j‖²_w / h), then w from the
     dispersion D_l = (1/n) Σ_i v_i (x_il − y_il)²: w_l ∝ exp(−D_l / λ).
 
-    Parameters
-    ----------
-    rows : Rows
-        The rows.
-    settings : Blurring
-        Parameters of the algorithm.
-    n_passes : int
-        Passes over the data so far.
-    context : FitContext, optional
-        Journal, callbacks (called once per iteration) and clock of the fit. Without it, an
-        interrupt is raised at once.
-
-    References
-    ----------
-    Chakraborty, Paul & Das, "Automated Clustering of High-dimensional Data with a Feature
-    Weighted Mean Shift Algorithm", AAAI 2021: means (3), weights (4), Algorithm 1; clusters of
-    section 2.3.
+    `n_passes` is the number of passes over the data so far. Without a context of the fit, an
+    interrupt is raised at once.
     """
     if context is None:
         context = FitContext(holds_interrupts=False)
@@ -381,12 +362,8 @@ def _without_stragglers(
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Let stragglers join the clusters with the nearest modes.
 
-    Returns
-    -------
-    kept : ndarray of int of shape (n_kept,)
-        Indices of the clusters that are not stragglers.
-    joined : ndarray of int of shape (n_clusters,)
-        For each cluster, the index among the kept ones of the cluster that it joins.
+    The result is the indices of the clusters that are not stragglers and, for each cluster, the
+    index among these of the cluster that it joins.
     """
     kept, root = np.flatnonzero(~small), np.sqrt(feature_weights)
     joined = np.empty(len(modes), dtype=np.intp)

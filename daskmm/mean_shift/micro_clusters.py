@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,6 +112,7 @@ class ScatteredNeighborhood(Neighborhood):
 
     # Variances s of the rows of each micro-cluster; 0 in features of negligible weight.
     scatter: FloatArray
+    passes_per_step: ClassVar[int] = 0  # no rows are visited
 
     def step(self, weights: FloatArray, shift: Shift) -> tuple[ScatteredNeighborhood, float]:
         """Move every micro-cluster to the mean of the rows around it, and merge."""
@@ -146,11 +147,6 @@ class ScatteredNeighborhood(Neighborhood):
         seen = np.exp(-0.5 * np.log1p(2.0 * weights / bandwidth * start.scatter).sum(axis=1))
         near = cells.own + (cells.multiplicity - cells.own) * seen
         return group_sums(near, self.members)
-
-    @property
-    def passes_per_step(self) -> int:
-        """Return 0, since no rows are visited."""
-        return 0
 
 
 def _around(ready: MicroClusters, points: FloatArray, own_share: FloatArray) -> Neighbours:
@@ -221,12 +217,7 @@ class Compression:
         return cls(passes, survey, feature_weights, bandwidth, n_drawn, seed, centers)
 
     def _cells(self, centers: FloatArray) -> Cells:
-        return Cells.of(
-            centers,
-            survey=self.survey,
-            feature_weights=self.feature_weights,
-            bandwidth=self.bandwidth,
-        )
+        return Cells.of(centers, self.survey, self.feature_weights, self.bandwidth)
 
     def drawn(self) -> FloatArray:
         """Return the centres and rows drawn by their distance from them, in one pass."""

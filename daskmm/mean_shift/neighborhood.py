@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +57,7 @@ class Neighborhood:
 
     representatives: Representatives
     members: NDArray[np.intp]  # index of each row's representative, (n_rows,)
+    passes_per_step: ClassVar[int] = 1  # sweeps over all pairs
 
     @classmethod
     def of(cls, rows: FloatArray, weights: FloatArray, merge_tol: float) -> Self:
@@ -71,21 +72,12 @@ class Neighborhood:
         """Number of representatives."""
         return len(self.representatives)
 
-    @property
-    def passes_per_step(self) -> int:
-        """Sweeps over all pairs that a step takes."""
-        return 1
-
     def step(self, weights: FloatArray, shift: Shift) -> tuple[Neighborhood, float]:
         """Move every representative to the mean of its neighbours, and merge.
 
-        Returns
-        -------
-        after : Neighborhood
-            The representatives after the step.
-        attraction : float
-            Largest share of a kernel sum from other representatives, among those on which
-            convergence depends; 1 if rows are not their own neighbours.
+        The result is the representatives after the step, and the largest share of a kernel sum from
+        other representatives, among those on which convergence depends; it is 1 if rows are not
+        their own neighbours.
         """
         old = self.representatives
         points = Points.of(old.positions, old.multiplicity, weights, shift.bandwidth)
@@ -143,14 +135,8 @@ def strides(others: FloatArray, largest: float, isolated: float) -> FloatArray |
     other representatives merge, one longer step replaces many short ones. Steps of isolated
     representatives are not lengthened, so that they stay isolated.
 
-    Parameters
-    ----------
-    others : ndarray of shape (n,)
-        Share of each kernel sum that others contribute.
-    largest : float
-        Largest share among the representatives on which convergence depends.
-    isolated : float
-        As in `Shift`.
+    `others` are the shares of the kernel sums that others contribute, and `largest` is the largest
+    among the representatives on which convergence depends; `isolated` is as in `Shift`.
     """
     if not isolated < largest <= _DRIFTING:
         return None

@@ -50,18 +50,8 @@ class MixtureState(Components):
 class MixtureProblem:
     """EM steps over a table (a `daskmm.mm.problem.Problem`), whose objective is −log p(x) per row.
 
-    Parameters
-    ----------
-    passes : Passes
-        Passes over the table.
-    weight : float
-        Sum of the sample weights.
-    reg_covar : float
-        Number that is added to all variances.
-    tol : float
-        Least gain of the mean log-likelihood; a step that gains less ends the fit.
-    exact : bool
-        Whether the passes read all rows; False for a sample.
+    The sample weights sum to `weight`. A step that gains less than `tol` in the mean log-likelihood
+    ends the fit. Passes that are not `exact` read a sample.
     """
 
     splitting_power = 0.0
@@ -128,13 +118,6 @@ def stated(components: Components, partial: bool) -> MixtureState:
         components.degrees,
         partial=partial,
     )
-
-
-def state_of(
-    covariance_type: str, shares: FloatArray, means: FloatArray, covariances: FloatArray
-) -> MixtureState:
-    """Return the state of given components; see `Components.of`."""
-    return MixtureState.of(covariance_type, shares, means, covariances)
 
 
 def block_sums(

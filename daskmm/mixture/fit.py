@@ -275,12 +275,8 @@ def mixture_stages(
 ) -> list[Stage[MixtureFit]]:
     """Return the stages of a fit, except that of the labels.
 
-    Parameters
-    ----------
-    settings : Settings
-        Parameters of the fit.
-    choose : callable, optional
-        Function that chooses the number of components after the first pass.
+    `choose` is a function that chooses the number of components after the first pass; None if it is
+    given.
     """
     stages = [Stage("seeds", _seeded), Stage("first pass", _surveyed, MixtureCosts.survey)]
     if choose is not None:

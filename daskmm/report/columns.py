@@ -62,20 +62,10 @@ class Profile:
 def profile_of(
     name: str, place: int, column: Column | None, means: Means, sampled: Sampled | None
 ) -> Profile:
-    """Describe a column.
+    """Describe a column, given its name and number.
 
-    Parameters
-    ----------
-    name : str
-        Name of the column.
-    place : int
-        Its number.
-    column : Column or None
-        The mixed column; None for a column of a table of numbers.
-    means : Means
-        The means of all columns.
-    sampled : Sampled or None
-        Rows of the data, for distributions.
+    `column` is the mixed column; None for a column of a table of numbers. Distributions are those
+    of the sampled rows, if there are any.
     """
     features = means.features(place)
     clusters, overall = means.clusters[:, features], means.overall[features]

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.cluster._naming import values_of_rows
+from daskmm.plot.figures import cluster_means
 
 FloatArray = NDArray[np.float64]
 
@@ -81,7 +82,7 @@ def means_of(model: Any, sizes: list[int], sampled: Sampled | None) -> Means | N
     elif sampled is None or rows is None:
         return None
     else:
-        clusters = _sample_means(rows, sampled.labels, len(sizes))
+        clusters = cluster_means(rows, sampled.labels, len(sizes))
     starts = np.arange(clusters.shape[1])
     if hasattr(model, "columns_"):
         expansion = model.coordinates_.expansion
@@ -111,14 +112,6 @@ def _features_of(model: Any, rows: NDArray) -> FloatArray:
     if hasattr(model, "columns_"):
         return np.asarray(model.coordinates_.expansion.expand(rows))
     return np.asarray(rows, dtype=np.float64)
-
-
-def _sample_means(rows: FloatArray, labels: NDArray, n_clusters: int) -> FloatArray:
-    """Compute the mean of the values of each cluster; NaN where there are none."""
-    member = (np.arange(n_clusters)[:, None] == labels).astype(np.float64)
-    held = ~np.isnan(rows)
-    counts, sums = member @ held, member @ np.where(held, rows, 0.0)
-    return np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)
 
 
 def _moments(rows: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
