@@ -19,9 +19,10 @@ from daskmm.gram.costs import GramCosts
 from daskmm.gram.pairs import n_groups
 from daskmm.gram.rows import are_streamed
 from daskmm.kmeans.bounds import bounds_bytes
-from daskmm.kmeans.costs import CenterCosts, rows_tried
+from daskmm.kmeans.costs import CenterCosts
 from daskmm.kmeans.method import Method, most_polished
 from daskmm.kmeans.sums import FARTHEST
+from daskmm.kmeans.trials import sample_rows
 from daskmm.mean_shift.costs import BlurringCosts
 from daskmm.mixture.costs import MixtureCosts
 from daskmm.mixture.settings import Settings, wanted_rows
@@ -671,7 +672,7 @@ def _sample_bytes(layout: Layout, method: Method, sizes: SampleSizes, threads: i
     annealing = sizes.sample * (3 * row + 3 * at_once * values)
     # Parameters are tried on a few rows. These are dense, except if λ is tried on rows that are too
     # wide.
-    tried = 8 * layout.n_features * min(sizes.sample, rows_tried(method.n_clusters))
+    tried = 8 * layout.n_features * min(sizes.sample, sample_rows(method.n_clusters))
     n_dense = 1 if method.tries_lam and tried > FEW_BYTES else 1 + 2 * threads
     return read + annealing + n_dense * FEW_BYTES
 
