@@ -26,7 +26,6 @@ from daskmm.data.dask_private import (
     convert_legacy_graph,
     futures_in,
 )
-from daskmm.engine.block_tasks import nodes_of
 from daskmm.engine.group_making import make_group, references_of
 from daskmm.engine.grouping import Grouping
 from daskmm.engine.worker_task import Arguments, merge, n_records, pickled
@@ -89,22 +88,18 @@ class TaskGraph:
         self._noun = noun
         self._spare = spare
         delayed = [item for own in arguments for item in own if isinstance(item, Delayed)]
-        blocks: dict[Key, GraphNode] = {}
         raw: dict[Key, Any] = {}
         for graph in {id(item.dask): item.dask for item in delayed}.values():
-            own, others = nodes_of(graph)
-            blocks.update(own)
-            raw.update(others)
+            raw.update(graph)
         self.futures = {
             future.key: future for future in (*futures_in(raw.values()), *futures_of(source))
         }
         # The graph contains only the key of a future; its value is computed elsewhere.
         elsewhere: dict[Key, Any] = {key: TaskRef(key) for key in self.futures}
-        self.nodes: dict[Key, GraphNode] = blocks
-        self.nodes.update(
-            (key, node.substitute(elsewhere) if isinstance(node, Task) else node)
+        self.nodes: dict[Key, GraphNode] = {
+            key: node.substitute(elsewhere) if isinstance(node, Task) else node
             for key, node in convert_legacy_graph(raw).items()
-        )
+        }
         self.arguments = [
             tuple(TaskRef(item.key) if isinstance(item, Delayed) else item for item in own)
             for own in arguments
@@ -245,7 +240,7 @@ class GroupTasks:
         }
         inside = [functools.partial(self._inside, number) for number in range(firsts[-1])]
         groups = [
-            make_group(own, arguments, nodes, inside[first : first + len(own)], persisted, pickle)
+            make_group(own, arguments, nodes, inside[first : first + len(own)], persisted)
             for own, persisted, first in zip(queues, grouping.persisted, firsts, strict=False)
         ]
         self._shared = _closure([key for group in groups for key in group.inputs], nodes)
