@@ -310,20 +310,16 @@ def gram_plan(
 
     Parameters
     ----------
-    layout : Layout
-        Layout of the table, or of the precomputed matrix.
+    layout, stages, timed
+        As in `plan`; the layout may be that of a precomputed matrix.
     method : Method
         Choices of the fit; starts are annealed on the Nyström features of its landmarks.
-    stages : iterable of Stage
-        Stages of the fit, whose costs are added.
     n_kernels : int
         Number of kernels.
     kept : {"memory", "recomputed", "stored"}
         How the matrices are kept.
     precomputed : bool
         Whether the table is a kernel matrix; a lazy one is not copied.
-    timed : bool
-        Whether to predict seconds; the speed of this machine is then measured once.
 
     Returns
     -------
@@ -404,18 +400,14 @@ def blurring_plan(
 
     Parameters
     ----------
-    layout : Layout
-        Layout of the table.
-    stages : iterable of Stage
-        Stages of the fit, whose costs are added.
+    layout, stages, timed
+        As in `plan`.
     max_iter : int
         The largest number of iterations.
     n_micro_clusters : int or None
         The largest number of micro-clusters; None if every row is blurred.
     learns : bool
         Whether feature weights are learned.
-    timed : bool
-        Whether to predict seconds; the speed of this machine is then measured once.
 
     Returns
     -------
@@ -455,14 +447,10 @@ def mixture_plan(
 
     Parameters
     ----------
-    layout : Layout
-        Layout of the table.
+    layout, stages, timed
+        As in `plan`.
     settings : Settings
         Parameters of the fit.
-    stages : iterable of Stage
-        Stages of the fit, whose costs are added.
-    timed : bool
-        Whether to predict seconds; the speed of this machine is then measured once.
 
     Returns
     -------
