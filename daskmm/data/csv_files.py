@@ -18,6 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from daskmm.data.names import refuse_unknown
+
 # Bytes of text per block; its numbers take about half as many.
 _BLOCK_BYTES = 32_000_000
 # Largest number of bytes, and of lines, at the beginning of the first file from which its format is
@@ -132,12 +134,7 @@ def open_csv(
     kinds, words = _kinds(head, found)
     used = [name for name in found.names if name not in keep] if columns is None else columns
     wanted = list(dict.fromkeys([*used, *keep]))
-    missing = sorted({*wanted, *categories, *dates} - set(found.names))
-    if missing:
-        raise ValueError(
-            f"{path} has no column {', '.join(map(repr, missing))}; it has "
-            f"{', '.join(map(repr, found.names))}."
-        )
+    refuse_unknown(path, "column", [*wanted, *categories, *dates], found.names)
     if unread := sorted({*categories, *dates} - {*used}):
         raise ValueError(
             f"{path}: column {unread[0]!r} is among the categories or dates, but not among the "
