@@ -73,7 +73,7 @@ def test_identical_rows_are_warned_of():
 
 
 def test_a_bound_below_the_mean_size_is_refused(unequal):
-    with pytest.raises(ValueError, match="max_cluster_size=100 is too small: .* 500 each"):
+    with pytest.raises(ValueError, match=r"max_cluster_size=100 is too small: .* 500 each"):
         fitted(KMeans, unequal, 100)
 
 
@@ -81,7 +81,7 @@ def test_a_bound_below_the_mean_size_is_refused(unequal):
     "settings", [{"distortion": "manhattan"}, {"trim": 0.1}, {"missing": "partial"}]
 )
 def test_fits_whose_sizes_cannot_be_bounded_are_refused(unequal, settings):
-    with pytest.raises(ValueError, match="max_cluster_size=2.0 needs complete rows"):
+    with pytest.raises(ValueError, match=r"max_cluster_size=2\.0 needs complete rows"):
         fitted(KMeans, unequal, 2.0, **settings)
 
 
