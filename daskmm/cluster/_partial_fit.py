@@ -41,12 +41,7 @@ def updated_model(
 ) -> M:
     """Return a copy of an estimator, updated with rows or, if it is not fitted, fitted to them.
 
-    Parameters
-    ----------
-    estimator : estimator with centres
-        The estimator; it is not changed.
-    X, sample_weight, key, feature_dim, unknown
-        See `CenterClusterer.partial_fit`.
+    Arguments are those of `CenterClusterer.partial_fit`.
     """
     model: Any = unfitted(estimator)
     fading = half_life(model.forget)
@@ -121,13 +116,7 @@ def name_of_call(key: str | int | None) -> str | None:
 
 
 def half_life(forget: float | str | None) -> Fading | None:
-    """Return how earlier rows fade in a call, by the parameter `forget`.
-
-    Raises
-    ------
-    ValueError
-        If a text is not a half-life.
-    """
+    """Return how earlier rows fade, by the parameter `forget`; raise ValueError for other texts."""
     if forget is None:
         return None
     unit, amount = "rows", forget

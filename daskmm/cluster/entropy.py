@@ -202,7 +202,7 @@ class EntropyPowerKMeans(CenterClusterer):
     def _of_clusters(self, survey: Survey, seed: int) -> Survey:
         if self.lam != "auto" or self.distortion != "sqeuclidean" or survey.partial:
             return survey
-        some = some_clusters(survey) if isinstance(self.n_clusters, str) else int(self.n_clusters)
+        some = some_clusters(survey, self.n_clusters)
         return without_unrelated(without_rare(survey, some), some, seed)
 
     def _update(
@@ -251,7 +251,6 @@ class EntropyPowerKMeans(CenterClusterer):
             return None
         lam = given_lam(self.lam, survey.mean_variance)
         lams = None if lam is None else [lam]
-        path, _ = follow_lam(
-            survey.core, some_clusters(survey), seed, lazy, lams, metric=survey.metric
-        )
+        some = some_clusters(survey, self.n_clusters)
+        path, _ = follow_lam(survey.core, some, seed, lazy, lams, metric=survey.metric)
         return path.feature_weights[path.chosen]
