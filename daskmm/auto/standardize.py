@@ -3,9 +3,9 @@
 A sample is clustered by power k-means from several starts, once with the features in their own
 units and once standardised. The information gain (see :func:`daskmm.selection.information_gain`)
 counts all features alike and has no units, so it can compare the two. All starts of a scale have
-the same null. Features are standardised if
-this makes the median gain over the starts larger by at least 5 % and .05 nats. (The median is used
-because one start in a bad local optimum would change the mean.)
+the same null. Features are standardised if this makes the median gain over the starts larger by at
+least 5 % and .05 nats. (The median is used because one start in a bad local optimum would change
+the mean.)
 
 A far row may form a separate cluster in one scale and not in the other, so the gains are computed
 without outliers. Per feature, the range between the 2 % and 98 % quantiles is widened by half of
@@ -114,11 +114,11 @@ def choose_scale(
     runs = [(trials, *run) for trials in scales for run in ((fresh, False), ([null], True))]
     products = math.prod(scales[0].rows.shape) * n_clusters
     shares = tree_reduce(_unexplained, runs, (n_clusters,), lazy, "try-scale", products)
-    gains = [
+    before, after = (
         np.array([trials.gains_over(each, of_null).sum() for each in within])
         for trials, (*within, of_null) in zip(scales, np.array_split(shares, 2), strict=True)
-    ]
-    choice = ScaleChoice(*gains, n_clusters, len(scales[0].rows))
+    )
+    choice = ScaleChoice(before, after, n_clusters, len(scales[0].rows))
     return survey if choice.standardize else own, choice
 
 
