@@ -24,11 +24,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.auto.lam import STARTS, sample_rows
+from daskmm.auto.lam import STARTS
 from daskmm.engine.first_pass import Survey
 from daskmm.engine.moments import Sample
 from daskmm.engine.passes import tree_reduce
-from daskmm.kmeans.trials import Trials, spawned, thinned
+from daskmm.kmeans.trials import Trials, sample_rows, spawned, thinned
 from daskmm.numerics.rows import Coordinates
 from daskmm.storage.records import registered
 
