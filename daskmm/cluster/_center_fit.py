@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,18 +34,18 @@ from daskmm.cluster._parameters import (
     anneals_on_sample,
     checked_distortion,
     cluster_range,
+    given_array,
     is_small,
     wanted_rows,
 )
 from daskmm.cluster._warnings import warn_convergence, warn_of_identifiers, warn_of_outcome
 from daskmm.data.blocks import Layout
 from daskmm.data.input import read_weighted
-from daskmm.data.lazy import in_memory
 from daskmm.data.mixed import Coding, expansion_of
 from daskmm.data.rasters import Raster, grid_of, pixels_of
 from daskmm.engine.first_pass import Survey, first_pass
 from daskmm.engine.first_pass import sample_size as usual_sample_size
-from daskmm.engine.passes import Passes, Persist, one_blas_thread, weighted_passes
+from daskmm.engine.passes import Passes, one_blas_thread, weighted_passes
 from daskmm.kmeans.assignment import labels_of, training_labels
 from daskmm.kmeans.belonging import profile_of_sample
 from daskmm.kmeans.costs import CenterCosts
@@ -53,16 +53,13 @@ from daskmm.kmeans.fit import CentersFit, center_stages
 from daskmm.kmeans.mahalanobis import given_precision, total_precision, whitened
 from daskmm.kmeans.method import GIVEN, Method
 from daskmm.kmeans.near_rows import without_far_rows
-from daskmm.kmeans.sphere import on_sphere
-from daskmm.kmeans.sums import CenterState
-from daskmm.kmeans.updates import CentersProblem, Update
+from daskmm.kmeans.updates import CentersProblem
 from daskmm.mm.context import FitContext
 from daskmm.mm.driver import Schedule
-from daskmm.mm.journal import Journal
 from daskmm.mm.stages import Cost, Stage, nothing, run_stages
 from daskmm.numerics.columns import Expansion, MixedCoordinates
 from daskmm.numerics.distortions import DISTORTIONS
-from daskmm.numerics.rows import WhitenedCoordinates
+from daskmm.numerics.rows import SphereCoordinates, WhitenedCoordinates
 from daskmm.planning import Plan
 from daskmm.storage.records import registered
 
@@ -75,46 +72,6 @@ STARTS_IN_MEMORY, CENTERS_OF_STARTS = 8, 2048
 # Seed of the trials that choose the scale. Rows that are all in the sample get the same scale for
 # any `random_state`, and so does a fit from given centres.
 SCALE_SEED = 0
-
-
-class CenterEstimator(Protocol):
-    """What a fit of centres needs from its estimator: parameters, and methods of the algorithm."""
-
-    n_clusters: Any
-    max_clusters: int | None
-    init: Any
-    n_init: int | str
-    sample_size: int | str | None
-    persist: Persist
-    polish: bool
-    tol: float
-    random_state: Any
-    standardize: Any
-    distortion: str
-    metric_params: dict[str, Any] | None
-    missing: str
-    empty_rows: str
-    empty_cluster: str
-    trim: float
-    max_cluster_size: float | None
-    # Whether features with missing values count in distances as much as those without.
-    _weighs_shares: ClassVar[bool]
-    # Whether feature weights are learned.
-    _weighs_features: ClassVar[bool]
-
-    def _schedule(self, critical_power: Callable[[], float]) -> Schedule:
-        """Return the schedule of the powers for data with this critical power."""
-
-    def _of_clusters(self, survey: Survey, seed: int) -> Survey:
-        """Return the survey; features that cannot make clusters are treated as constant."""
-
-    def _weights_for_number(self, survey: Survey, seed: int, lazy: bool) -> FloatArray | None:
-        """Return feature weights for choosing the number of clusters; None for equal ones."""
-
-    def _update(
-        self, survey: Survey, n_clusters: int, seed: int, lazy: bool, journal: Journal
-    ) -> tuple[Update, dict[str, Any], CenterState | None]:
-        """Return the update of the MM steps, its fitted attributes, and one more start or None."""
 
 
 @registered
@@ -144,22 +101,14 @@ def earlier_model(estimator: Any) -> EarlierModel | None:
 
 @dataclass(frozen=True)
 class CenterRecipe:
-    """How an estimator is fitted: the stages before the starting centres, and their cost.
+    """How an estimator is fitted: the stages before the starting centres, and their cost."""
 
-    Attributes
-    ----------
-    model : CenterEstimator
-        Copy of the estimator that is fitted.
-    earlier : EarlierModel or None
-        The model from which the fit continues.
-    """
-
-    model: CenterEstimator
-    earlier: EarlierModel | None = None
+    model: Any  # copy of the `CenterClusterer` that is fitted
+    earlier: EarlierModel | None = None  # the model from which the fit continues
 
     def fit(self, X: Any, sample_weight: Any, feature_dim: str | None, context: FitContext) -> None:
         """Fit the estimator, which has no fitted attributes yet."""
-        model: Any = self.model
+        model = self.model
         X, coding = self._opened(X, feature_dim)
         table, weights = read_weighted(model, X, sample_weight, reset=True)
         expansion = None if coding is None else expansion_of(coding.columns)
@@ -227,7 +176,7 @@ class CenterRecipe:
         """Return the last stage of a fit, in the coordinates of the fitted model."""
 
         def labelled(fit: CentersFit) -> CentersFit:
-            model: Any = self.model
+            model = self.model
             fitted, sample = FittedCenters.of(model), fit.survey.sample
             coordinates, state = fitted.coordinates, fitted.state
             nearest, bounds = labels_of, fit.bounds
@@ -328,10 +277,9 @@ class CenterRecipe:
         """Mark the rows of the sample that `trim` leaves out of all choices and starts."""
         if not self.model.trim:
             return survey
-        number = self.model.n_clusters
         return without_far_rows(
             survey,
-            some_clusters(survey) if isinstance(number, str) else int(number),
+            some_clusters(survey, self.model.n_clusters),
             float(self.model.trim),
             choices.seeds[0],
             bool(self._scaling(choices.layout)),
@@ -354,8 +302,8 @@ class CenterRecipe:
         """Choose the scale of the features, if the sample decides about it."""
         if self._scaling(choices.layout) != "auto":
             return choices
-        survey, n_clusters = choices.survey, self.model.n_clusters
-        some = some_clusters(survey) if isinstance(n_clusters, str) else int(n_clusters)
+        survey = choices.survey
+        some = some_clusters(survey, self.model.n_clusters)
         chosen, path = choose_scale(survey, some, SCALE_SEED, choices.layout.lazy)
         return replace(choices, survey=chosen).with_fitted(standardize_path_=path)
 
@@ -382,7 +330,8 @@ class CenterRecipe:
         """Convert the survey to the coordinates where distances are measured."""
         survey = choices.survey
         if self.model.distortion == "cosine":
-            return replace(choices, survey=on_sphere(survey))
+            sphere = SphereCoordinates(len(survey.variance))
+            return replace(choices, survey=survey.transformed(sphere, sphere.to_model))
         if self.model.distortion != "mahalanobis":
             return choices
         given = given_precision(self.model.metric_params, len(survey.variance))
@@ -395,7 +344,7 @@ class CenterRecipe:
         update, fitted, found = self.model._update(
             survey, choices.method.n_clusters, seed, choices.lazy, choices.context.journal
         )
-        trimmed = replace(update, trim=float(self.model.trim))  # type: ignore[type-var]
+        trimmed = replace(update, trim=float(self.model.trim))
         return replace(choices, update=trimmed, found=found).with_fitted(**fitted)
 
     def _choose_schedule(self, choices: Choices) -> Choices:
@@ -461,11 +410,8 @@ class CenterRecipe:
         earlier = self.earlier
         if earlier is None and isinstance(self.model.init, str):
             return None
-        try:
-            given = self.model.init if earlier is None else earlier.cluster_centers_
-            centers = in_memory(given).astype(np.float64)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"init must be an array of numbers: {error}") from error
+        given = self.model.init if earlier is None else earlier.cluster_centers_
+        centers = given_array(given, "init")
         n_clusters = self.model.n_clusters
         if isinstance(n_clusters, str) and earlier is None:
             raise ValueError("init must be the name of a method where n_clusters='auto'.")
@@ -480,8 +426,6 @@ class CenterRecipe:
                 f"shape {centers.shape}; with n_clusters={self.model.n_clusters} and "
                 f"{n_features} features it must be {expected}."
             )
-        if not np.isfinite(centers).all():
-            raise ValueError("init contains NaN or infinity.")
         return centers
 
     def plan(self, layout: Layout, timed: bool = False, method: Method | None = None) -> Plan:
@@ -547,6 +491,8 @@ def attributes_of_fit(fit: CentersFit) -> dict[str, Any]:
     return found
 
 
-def some_clusters(survey: Survey) -> int:
-    """Return the number of clusters for choices that are made before the number is known."""
+def some_clusters(survey: Survey, n_clusters: int | str) -> int:
+    """Return the number of clusters for choices that are made before "auto" is."""
+    if not isinstance(n_clusters, str):
+        return int(n_clusters)
     return max(1, min(SOME_CLUSTERS, len(survey.sample.rows) // LEAST_ROWS))

@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskmm.auto.n_clusters import ClusterNumberPath
 from daskmm.auto.standardize import ScaleChoice
 from daskmm.cluster._center_fit import CenterRecipe, earlier_model
+from daskmm.cluster._docs import documented
 from daskmm.cluster._estimator import MMClusterer
 from daskmm.cluster._export import nearest_center_pipeline, nearest_direction_pipeline, with_names
 from daskmm.cluster._fitted_centers import FittedCenters, attributes_of_profile
@@ -62,6 +63,7 @@ from daskmm.planning import Plan
 RELOCATION_SEED = 0
 
 
+@documented
 class CenterClusterer(NearestCenter):
     """Base of the estimators whose clusters are centres.
 
@@ -174,8 +176,7 @@ class CenterClusterer(NearestCenter):
             a dask array of sparse blocks, or an AnnData object; then ``mean_`` is 0, as sparse rows
             are not shifted. Data in memory are clustered by threads of this process. Dask and zarr
             data are streamed through the active dask scheduler, each block loaded once per pass.
-        y : ignored
-            Present for scikit-learn's interface.
+        [y]
         sample_weight : array-like or dask Array of shape (n_samples,), optional
             Weights, not negative; chunked in any way. A row of integer weight v counts like v
             copies of it. For a raster, the weights may also be an array or DataArray on its grid.
@@ -194,9 +195,7 @@ class CenterClusterer(NearestCenter):
         ValueError
             If a parameter or the data cannot be used. If a value is at fault, the message names its
             block and row.
-        KeyboardInterrupt
-            If the user interrupts the fit. If at least one iteration has been completed, the
-            estimator is fitted, with the model of the last complete iteration.
+        [interrupt]
         """
         self._validate_params()
         with fitting(self) as (model, context):
@@ -251,12 +250,7 @@ class CenterClusterer(NearestCenter):
 
         Parameters
         ----------
-        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Rows that arrived.
-        y : ignored
-            Present for scikit-learn's interface.
-        sample_weight : array-like or dask Array of shape (n_samples,), optional
-            Sample weights, not negative; all 1 by default.
+        [arrived, y, sample_weight]
         key : str or int, optional
             Name of these rows, such as a date or a path. A call with a key that was used before
             replaces the record of that call, so its rows are not counted twice; visiting all keys
@@ -265,8 +259,7 @@ class CenterClusterer(NearestCenter):
             half-life, a call with a known key makes no records fade: its rows get the weight to
             which the replaced rows had faded. So a call can be repeated safely, and rows of another
             day need another key.
-        feature_dim : str, optional
-            Dimension of the features of an xarray DataArray or Dataset; by default that of the fit.
+        [feature_dim]
         unknown : {"error", "missing"}, optional
             Whether levels of mixed columns that the fit did not see raise an error, or are taken as
             missing values; by default as in the fit. It cannot be given in a first call, which is a
@@ -333,10 +326,7 @@ class CenterClusterer(NearestCenter):
 
         Parameters
         ----------
-        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Columns of a DataFrame are found by name, in any order and among others.
-        feature_dim : str, optional
-            Dimension of the features of an xarray DataArray or Dataset; by default that of the fit.
+        [rows_by_name, feature_dim]
         outliers : float, optional
             Share of the training rows, in (0, 1), that counts as outliers. It sets a limit on
             `score_samples`, below which this share of the training rows lies; rows below it get the
@@ -378,10 +368,7 @@ class CenterClusterer(NearestCenter):
 
         Parameters
         ----------
-        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Rows of what the model was fitted to.
-        feature_dim : str, optional
-            Dimension of the features of an xarray DataArray or Dataset; by default that of the fit.
+        [rows, feature_dim]
 
         Returns
         -------
@@ -397,10 +384,7 @@ class CenterClusterer(NearestCenter):
 
         Parameters
         ----------
-        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Rows of what the model was fitted to.
-        feature_dim : str, optional
-            Dimension of the features of an xarray DataArray or Dataset; by default that of the fit.
+        [rows, feature_dim]
         power : float, optional
             The power s < 0; −∞ for hard memberships. By default it is that of `predict_proba`.
 
@@ -432,10 +416,7 @@ class CenterClusterer(NearestCenter):
 
         Parameters
         ----------
-        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Rows of what the model was fitted to.
-        feature_dim : str, optional
-            Dimension of the features of an xarray DataArray or Dataset; by default that of the fit.
+        [rows, feature_dim]
 
         Returns
         -------
@@ -455,12 +436,7 @@ class CenterClusterer(NearestCenter):
 
         Parameters
         ----------
-        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Rows of what the model was fitted to.
-        sample_weight : array-like or dask Array of shape (n_samples,), optional
-            Sample weights, not negative; all 1 by default.
-        feature_dim : str, optional
-            Dimension of the features of an xarray DataArray or Dataset; by default that of the fit.
+        [rows, sample_weight, feature_dim]
 
         Returns
         -------
@@ -518,14 +494,7 @@ class CenterClusterer(NearestCenter):
 
         Parameters
         ----------
-        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Rows of what the model was fitted to.
-        y : ignored
-            Present for scikit-learn's interface.
-        sample_weight : array-like or dask Array of shape (n_samples,), optional
-            Sample weights, not negative; all 1 by default.
-        feature_dim : str, optional
-            Dimension of the features of an xarray DataArray or Dataset; by default that of the fit.
+        [rows, y, sample_weight, feature_dim]
 
         Returns
         -------
@@ -572,9 +541,7 @@ class CenterClusterer(NearestCenter):
         ----------
         X, feature_dim : as in `fit`
             Table that might be fitted.
-        measure : bool
-            Whether to load one block of lazy data, and to predict seconds by the time that this
-            takes. Otherwise no value is read, and a nanosecond per byte is assumed.
+        [measure]
 
         Returns
         -------

@@ -1,35 +1,38 @@
-"""Texts of parameters and attributes that several estimators share.
+"""Texts of parameters, attributes and errors that several estimators share.
 
-A line such as ``[init, n_init]`` in the docstring of a class decorated with `documented` is
-replaced by these texts.
+A line such as ``[init, n_init]`` in the docstring of a class decorated with `documented`, or of one
+of its methods, is replaced by these texts.
 """
 
 from __future__ import annotations
 
 import re
+import textwrap
+from types import FunctionType
 from typing import TypeVar
 
 T = TypeVar("T", bound=type)
 
-_LINE = re.compile(r"^ {4}\[([a-z_, ]+)\]$", re.MULTILINE)
+_LINE = re.compile(r"^( *)\[([a-z_, ]+)\]$", re.MULTILINE)
 
 
 def documented(cls: T) -> T:
-    """Class decorator: insert the shared texts into the docstring."""
-    if cls.__doc__:  # None under python -OO
-        cls.__doc__ = with_shared_texts(cls.__doc__)
+    """Class decorator: insert the shared texts into the docstrings of a class and its methods."""
+    own = [each for each in vars(cls).values() if isinstance(each, FunctionType)]
+    for each in (cls, *own):
+        if each.__doc__:  # None under python -OO
+            each.__doc__ = with_shared_texts(each.__doc__)
     return cls
 
 
 def with_shared_texts(doc: str) -> str:
     """Return a docstring in which the shared texts are inserted."""
-    return _LINE.sub(
-        lambda line: "\n".join(_indented(TEXTS[name]) for name in line[1].split(", ")), doc
-    )
 
+    def texts(line: re.Match[str]) -> str:
+        shared = "\n".join(TEXTS[name].strip("\n") for name in line[2].split(", "))
+        return textwrap.indent(shared, line[1])
 
-def _indented(text: str) -> str:
-    return "\n".join(f"    {line}" for line in text.strip("\n").split("\n"))
+    return _LINE.sub(texts, doc)
 
 
 TEXTS = {
@@ -327,5 +330,44 @@ centre is, per feature, the mean of the values present (k-POD). `value_shares_` 
 cluster's rows, in a sample, that have a value in each feature; `summary_` has the shares that lack
 one, and no cluster is named after a feature that most of its rows lack. A feature without any value
 is an error, and so is a row without any value, unless ``empty_rows="label"``.
+""",
+    # Parameters and errors of methods.
+    "rows": """
+X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+    Rows of what the model was fitted to.
+""",
+    "rows_by_name": """
+X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+    Columns of a DataFrame are found by name, in any order and among others.
+""",
+    "arrived": """
+X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+    Rows that arrived.
+""",
+    "y": """
+y : ignored
+    Present for scikit-learn's interface.
+""",
+    "sample_weight": """
+sample_weight : array-like or dask Array of shape (n_samples,), optional
+    Sample weights, not negative; all 1 by default.
+""",
+    "copies": """
+sample_weight : array-like or dask Array of shape (n_samples,), optional
+    Weights, not negative; chunked in any way. A row of integer weight v counts like v copies of it.
+""",
+    "feature_dim": """
+feature_dim : str, optional
+    Dimension of the features of an xarray DataArray or Dataset; by default that of the fit.
+""",
+    "measure": """
+measure : bool
+    Whether to load one block of lazy data, and to predict seconds by the time that this takes.
+    Otherwise no value is read, and a nanosecond per byte is assumed.
+""",
+    "interrupt": """
+KeyboardInterrupt
+    If the user interrupts the fit. If at least one iteration has been completed, the estimator is
+    fitted, with the model of the last complete iteration.
 """,
 }

@@ -37,43 +37,19 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class FittedCenters:
-    """The clusters of a fitted model, computed from its public attributes only.
-
-    Attributes
-    ----------
-    coordinates : FeatureCoordinates
-        The model's coordinates.
-    state : CenterState
-        Centres and feature weights in these coordinates, and the distortion.
-    coding : Coding or None
-        How mixed columns are coded; None for a table of numbers.
-    feature_dim : str or None
-        Dimension of the features of a raster; None for other tables.
-    """
+    """The clusters of a fitted model, computed from its public attributes only."""
 
     coordinates: FeatureCoordinates
-    state: CenterState
-    coding: Coding | None = None
-    feature_dim: str | None = None
+    state: CenterState  # centres and feature weights in these coordinates, and the distortion
+    coding: Coding | None = None  # how mixed columns are coded; None for a table of numbers
+    feature_dim: str | None = None  # dimension of the features of a raster; None for other tables
 
     @classmethod
     def of(cls, model: BaseEstimator, unknown: str | None = None) -> Self:
-        """Return the clusters of a fitted model.
+        """Return the clusters of a fitted model, as they are at the time of the call.
 
-        Parameters
-        ----------
-        model : estimator with centres
-            Fitted model; a simultaneous fit in another thread does not change the result.
-        unknown : {"error", "missing"} or None
-            Whether levels of mixed columns that the fit did not see raise an error or are taken as
-            missing values; None to follow the model's parameters.
-
-        Raises
-        ------
-        NotFittedError
-            If the model is not fitted.
-        ValueError
-            If `unknown` is given, and the model has no mixed columns.
+        `unknown` says whether levels of mixed columns that the fit did not see raise an error
+        ("error") or are taken as missing values ("missing"); None follows the model's parameters.
         """
         values = vars(model)  # a fit replaces this dictionary and does not change it
         check_is_fitted(model, "cluster_centers_")
@@ -183,14 +159,8 @@ def attributes_of_rows(
 ) -> dict[str, FloatArray]:
     """Return the fitted attribute `cluster_means_`; none for distances whose centres are medians.
 
-    Parameters
-    ----------
-    state : CenterState
-        State whose centres are the means of the rows of each cluster.
-    weights : ndarray of shape (n_clusters,)
-        Sum of the sample weights of these rows.
-    coordinates : FeatureCoordinates
-        The model's coordinates.
+    The centres of the state are the means of the rows of each cluster, whose sample weights sum to
+    `weights`.
     """
     if state.distortion.degree == 1:
         return {}

@@ -41,12 +41,7 @@ def updated_model(
 ) -> M:
     """Return a copy of an estimator, updated with rows or, if it is not fitted, fitted to them.
 
-    Parameters
-    ----------
-    estimator : estimator with centres
-        The estimator; it is not changed.
-    X, sample_weight, key, feature_dim, unknown
-        See `CenterClusterer.partial_fit`.
+    Arguments are those of `CenterClusterer.partial_fit`.
     """
     model: Any = unfitted(estimator)
     fading = half_life(model.forget)
@@ -81,7 +76,6 @@ def updated_model(
         "n_passes_": model.n_passes_ + passes.n_passes,
     }
     if updates.samples_all:
-        assert updates.reservoir is not None
         sample = updates.reservoir.sample
         found.update(attributes_of_profile(profile_of_sample(sample, after)))
         found.update(attributes_of_columns(sample, coordinates, after))
@@ -96,7 +90,7 @@ def _no_updates(model: Any, state: CenterState) -> Updates:
     return Updates(
         -np.inf if model.polish else model.s_,
         state.distortion,
-        reservoir=sample,
+        sample,
         # Given centres say where the clusters are, so no others are looked for.
         searches=model.polish and isinstance(model.init, str),
     )
@@ -121,13 +115,7 @@ def name_of_call(key: str | int | None) -> str | None:
 
 
 def half_life(forget: float | str | None) -> Fading | None:
-    """Return how earlier rows fade in a call, by the parameter `forget`.
-
-    Raises
-    ------
-    ValueError
-        If a text is not a half-life.
-    """
+    """Return how earlier rows fade, by the parameter `forget`; raise ValueError for other texts."""
     if forget is None:
         return None
     unit, amount = "rows", forget

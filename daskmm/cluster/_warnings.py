@@ -88,18 +88,7 @@ def warn_of_outcome(
 ) -> None:
     """Warn of a fit that did not converge, or that found fewer clusters than asked for.
 
-    Parameters
-    ----------
-    parameters : mapping
-        Parameters of the estimator, by name.
-    outcome : Outcome
-        Result of the passes.
-    n_clusters : int
-        Number of clusters that were asked for.
-    s : float
-        Power with which the fit ended.
-    context : FitContext
-        Context of the fit, which says whether it was stopped.
+    `parameters` are those of the estimator, and `s` is the power with which the fit ended.
     """
     if was_stopped(context):
         return

@@ -203,7 +203,7 @@ class EntropyPowerKMeans(CenterClusterer):
     def _of_clusters(self, survey: Survey, seed: int) -> Survey:
         if self.lam != "auto" or self.distortion != "sqeuclidean" or survey.partial:
             return survey
-        some = some_clusters(survey) if isinstance(self.n_clusters, str) else int(self.n_clusters)
+        some = some_clusters(survey, self.n_clusters)
         return without_unrelated(without_rare(survey, some), some, seed)
 
     def _update(
@@ -221,11 +221,11 @@ class EntropyPowerKMeans(CenterClusterer):
             lam = AUTO_LAM * survey.mean_variance
         fitted["lam_"] = lam
         update = EntropyUpdate(
-            lam,
-            survey.varying,
             survey.distortion,
             survey.partial,
             self._relocation(survey),
+            lam=lam,
+            varying=survey.varying,
             groups=survey.groups,
         )
         if tried is None or tried.centers is None or not self.polish:
@@ -242,7 +242,9 @@ class EntropyPowerKMeans(CenterClusterer):
         if self.distortion == "mixed":
             groups = self.coordinates_.expansion.groups
             varying = varying[groups]
-        return EntropyUpdate(self.lam_, varying, state.distortion, state.partial, groups=groups)
+        return EntropyUpdate(
+            state.distortion, state.partial, lam=self.lam_, varying=varying, groups=groups
+        )
 
     def _weights_for_number(
         self, survey: Survey, seed: int, lazy: bool
@@ -252,7 +254,6 @@ class EntropyPowerKMeans(CenterClusterer):
             return None
         lam = given_lam(self.lam, survey.mean_variance)
         lams = None if lam is None else [lam]
-        path, _ = follow_lam(
-            survey.core, some_clusters(survey), seed, lazy, lams, metric=survey.metric
-        )
+        some = some_clusters(survey, self.n_clusters)
+        path, _ = follow_lam(survey.core, some, seed, lazy, lams, metric=survey.metric)
         return path.feature_weights[path.chosen]

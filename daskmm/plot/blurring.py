@@ -31,18 +31,10 @@ _TO_GO = (0.7, 0.4, 0.15, 0.03)
 
 @dataclass(frozen=True)
 class Replay:
-    """Positions of a sample during a repeated blurring, projected on a plane.
+    """Positions of a sample during a repeated blurring, projected on a plane."""
 
-    Attributes
-    ----------
-    frames : list of ndarray of shape (n_rows, 2)
-        Positions before the first iteration, and after each.
-    n_points : list of int
-        Number of distinct points in each frame.
-    """
-
-    frames: list[FloatArray]
-    n_points: list[int]
+    frames: list[FloatArray]  # positions before the first iteration, and after each, (n_rows, 2)
+    n_points: list[int]  # distinct ones in each frame
 
     def stages(self) -> list[int]:
         """Select frames to draw: the first, the first with final clusters, and some between."""

@@ -198,8 +198,10 @@ def _characters(path: str) -> frozenset[int]:
 def cluster_means(
     rows: NDArray[np.float64], clusters: NDArray, n_clusters: int
 ) -> NDArray[np.float64]:
-    """Compute the mean of the rows of each cluster; NaN for a cluster without rows."""
-    counts = np.bincount(clusters, minlength=n_clusters)[:, None].astype(np.float64)
+    """Compute the mean of the values of each cluster; NaN where there are none."""
+    held = ~np.isnan(rows)
     sums = np.zeros((n_clusters, rows.shape[1]))
-    np.add.at(sums, clusters, rows)
+    counts = np.zeros_like(sums)
+    np.add.at(counts, clusters, held)
+    np.add.at(sums, clusters, np.where(held, rows, 0.0))
     return np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)

@@ -35,30 +35,17 @@ _OWN_SPREAD = 1e-3
 
 @dataclass(frozen=True)
 class Plane:
-    """The two principal axes of the rows' centres, in the scale and weights of a model.
+    """The two principal axes of the rows' centres, in the scale and weights of a model."""
 
-    Attributes
-    ----------
-    axes : ndarray of shape (n_features, 2)
-        The axes in the model's coordinates, times the feature weights.
-    middle : ndarray of shape (n_features,)
-        Mean of the rows' centres in the model's coordinates.
-    levels : ndarray of shape (n_clusters,)
-        Offsets on the second axis that separate clusters if there is a single feature; otherwise 0.
-    shares : ndarray of shape (2,)
-        Share of the spread between clusters along each axis.
-    points, centers : ndarray of shape (n_rows, 2) and (n_clusters, 2)
-        Projections of the rows and centres.
-    covariances : ndarray of shape (n_clusters, 2, 2) or None
-        Covariances of the components of a mixture; None for other models.
-    """
-
+    # The axes in the model's coordinates, times the feature weights, (n_features, 2).
     axes: FloatArray
-    middle: FloatArray
+    middle: FloatArray  # mean of the rows' centres in the model's coordinates
+    # Offsets on the second axis that separate clusters if there is a single feature; otherwise 0.
     levels: FloatArray
-    shares: FloatArray
-    points: FloatArray
-    centers: FloatArray
+    shares: FloatArray  # share of the spread between clusters along each axis, (2,)
+    points: FloatArray  # projections of the rows, (n_rows, 2)
+    centers: FloatArray  # projections of the centres, (n_clusters, 2)
+    # Covariances of the components of a mixture; None for other models, (n_clusters, 2, 2).
     covariances: FloatArray | None = None
 
     @classmethod

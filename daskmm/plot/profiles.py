@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import dask
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from daskmm.data.names import counted, feature_names, listed, n_clusters_of
 from daskmm.plot.figures import (
@@ -34,35 +35,21 @@ _MOST_COUNTS = 40
 
 @dataclass(frozen=True)
 class Profiles:
-    """Deviations of the clusters from the mean of the data, by feature.
+    """Deviations of the clusters from the mean of the data, by feature."""
 
-    Attributes
-    ----------
-    deviations : ndarray of shape (n_clusters, n_features)
-        (mean of the cluster − mean of the data) / spread; 0 if a feature does not vary, NaN for
-        clusters without rows.
-    centers : ndarray of shape (n_clusters, n_features)
-        Means of the clusters' rows in the input's units, or the centres if the model has no means.
-    sizes : ndarray of shape (n_clusters,), or None
-        Number of rows of each cluster; None if unknown.
-    separation : ndarray of shape (n_features,)
-        Share of each feature's variance that lies between the clusters. If the spread of the data
-        is unknown, it is the feature's share of the model's distances between centres.
-    weights : ndarray of shape (n_features,)
-        Feature weights of the model; equal if it has none.
-    names : list of str
-        Names of the features.
-    unit : str
-        Unit of the deviations.
-    """
-
+    # (mean of the cluster − mean of the data) / spread; 0 if a feature does not vary, NaN for
+    # clusters without rows, (n_clusters, n_features).
     deviations: FloatArray
+    # Means of the clusters' rows in the input's units, or the centres if the model has no means,
+    # (n_clusters, n_features).
     centers: FloatArray
-    sizes: NDArray[np.int64] | None
+    sizes: NDArray[np.int64] | None  # rows of each cluster; None if unknown
+    # Share of each feature's variance that lies between the clusters. If the spread of the data is
+    # unknown, it is the feature's share of the model's distances between centres.
     separation: FloatArray
-    weights: FloatArray
-    names: list[str]
-    unit: str
+    weights: FloatArray  # of the features; equal if the model has none
+    names: list[str]  # of the features
+    unit: str  # of the deviations
 
     @classmethod
     def of(
@@ -80,6 +67,7 @@ class Profiles:
             If the model has no centres, and no sample is given.
         """
         refuse_mixed(model)
+        check_is_fitted(model)
         if not hasattr(model, "n_features_in_") or not hasattr(model, "mean_"):
             raise ValueError(
                 f"{type(model).__name__} has no features here: its kernel is precomputed, or its "
