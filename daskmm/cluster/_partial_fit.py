@@ -76,7 +76,6 @@ def updated_model(
         "n_passes_": model.n_passes_ + passes.n_passes,
     }
     if updates.samples_all:
-        assert updates.reservoir is not None
         sample = updates.reservoir.sample
         found.update(attributes_of_profile(profile_of_sample(sample, after)))
         found.update(attributes_of_columns(sample, coordinates, after))
@@ -91,7 +90,7 @@ def _no_updates(model: Any, state: CenterState) -> Updates:
     return Updates(
         -np.inf if model.polish else model.s_,
         state.distortion,
-        reservoir=sample,
+        sample,
         # Given centres say where the clusters are, so no others are looked for.
         searches=model.polish and isinstance(model.init, str),
     )

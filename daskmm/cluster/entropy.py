@@ -86,7 +86,7 @@ class EntropyPowerKMeans(CenterClusterer):
         weight for each column of a DataFrame, also for each column of categories; see `KMeans`.
     metric_params : dict, optional
         Parameters of "mixed", as in `KMeans`.
-    [missing, empty_cluster, trim, forget, verbose, callbacks, checkpoint]
+    [missing, empty_cluster, trim, max_cluster_size, forget, verbose, callbacks, checkpoint]
 
     Attributes
     ----------
@@ -183,6 +183,7 @@ class EntropyPowerKMeans(CenterClusterer):
         empty_rows: str = "error",
         empty_cluster: str = "farthest",
         trim: float = 0.0,
+        max_cluster_size: float | None = None,
         forget: float | str | None = None,
         verbose: int = 0,
         callbacks: list[Callable[[IterationRecord], object]] | None = None,
@@ -220,11 +221,11 @@ class EntropyPowerKMeans(CenterClusterer):
             lam = AUTO_LAM * survey.mean_variance
         fitted["lam_"] = lam
         update = EntropyUpdate(
-            lam,
-            survey.varying,
             survey.distortion,
             survey.partial,
             self._relocation(survey),
+            lam=lam,
+            varying=survey.varying,
             groups=survey.groups,
         )
         if tried is None or tried.centers is None or not self.polish:
@@ -241,7 +242,9 @@ class EntropyPowerKMeans(CenterClusterer):
         if self.distortion == "mixed":
             groups = self.coordinates_.expansion.groups
             varying = varying[groups]
-        return EntropyUpdate(self.lam_, varying, state.distortion, state.partial, groups=groups)
+        return EntropyUpdate(
+            state.distortion, state.partial, lam=self.lam_, varying=varying, groups=groups
+        )
 
     def _weights_for_number(
         self, survey: Survey, seed: int, lazy: bool
