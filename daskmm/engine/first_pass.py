@@ -556,14 +556,15 @@ class _Draw:
     n_drawn: int
 
     def __add__(self, other: Self) -> Self:
-        pairs = zip(self._columns, other._columns, strict=True)
-        rows = stacked([self.rows, other.rows])
-        joined = type(self)(rows, *map(np.concatenate, pairs), self.n_drawn)
+        joined = type(self)(
+            stacked([self.rows, other.rows]),
+            np.concatenate([self.weights, other.weights]),
+            np.concatenate([self.rates, other.rates]),
+            np.concatenate([self.keys, other.keys]),
+            np.concatenate([self.numbers, other.numbers]),
+            self.n_drawn,
+        )
         return joined._below(joined._bound(self.n_drawn + 1))
-
-    @property
-    def _columns(self) -> tuple[NDArray, ...]:
-        return self.weights, self.rates, self.keys, self.numbers
 
     def _bound(self, n_drawn: int) -> float:
         """Return the key that follows the smallest `n_drawn`; 1 if there is none."""
@@ -572,8 +573,14 @@ class _Draw:
     def _below(self, bound: float) -> Self:
         """Return the rows with keys below a bound."""
         kept = self.keys < bound
-        columns = (column[kept] for column in self._columns)
-        return type(self)(self.rows[kept], *columns, self.n_drawn)
+        return type(self)(
+            self.rows[kept],
+            self.weights[kept],
+            self.rates[kept],
+            self.keys[kept],
+            self.numbers[kept],
+            self.n_drawn,
+        )
 
     def sample(self, n_drawn: int) -> Sample:
         """Return the rows with the smallest keys and their weights."""
