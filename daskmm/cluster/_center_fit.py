@@ -50,14 +50,13 @@ from daskmm.kmeans.fit import CentersFit, center_stages
 from daskmm.kmeans.mahalanobis import given_precision, total_precision, whitened
 from daskmm.kmeans.method import GIVEN, Method
 from daskmm.kmeans.near_rows import without_far_rows
-from daskmm.kmeans.sphere import on_sphere
 from daskmm.kmeans.updates import CentersProblem
 from daskmm.mm.context import FitContext
 from daskmm.mm.driver import Schedule
 from daskmm.mm.stages import Cost, Stage, nothing, run_stages
 from daskmm.numerics.columns import Expansion, MixedCoordinates
 from daskmm.numerics.distortions import DISTORTIONS
-from daskmm.numerics.rows import WhitenedCoordinates
+from daskmm.numerics.rows import SphereCoordinates, WhitenedCoordinates
 from daskmm.planning import Plan
 from daskmm.storage.records import registered
 
@@ -295,7 +294,8 @@ class CenterRecipe:
         """Convert the survey to the coordinates where distances are measured."""
         survey = choices.survey
         if self.model.distortion == "cosine":
-            return replace(choices, survey=on_sphere(survey))
+            sphere = SphereCoordinates(len(survey.variance))
+            return replace(choices, survey=survey.transformed(sphere, sphere.to_model))
         if self.model.distortion != "mahalanobis":
             return choices
         given = given_precision(self.model.metric_params, len(survey.variance))

@@ -72,7 +72,6 @@ def updated_model(
         "n_passes_": model.n_passes_ + passes.n_passes,
     }
     if updates.samples_all:
-        assert updates.reservoir is not None
         found.update(attributes_of_sample(updates.reservoir.sample, coordinates, after))
     set_fitted(model, found)
     drop_labels(model)
@@ -85,7 +84,7 @@ def _no_updates(model: Any, state: CenterState) -> Updates:
     return Updates(
         -np.inf if model.polish else model.s_,
         state.distortion,
-        reservoir=sample,
+        sample,
         # Given centres say where the clusters are, so no others are looked for.
         searches=model.polish and isinstance(model.init, str),
     )

@@ -220,11 +220,11 @@ class EntropyPowerKMeans(CenterClusterer):
             lam = AUTO_LAM * survey.mean_variance
         fitted["lam_"] = lam
         update = EntropyUpdate(
-            lam,
-            survey.varying,
             survey.distortion,
             survey.partial,
             self._relocation(survey),
+            lam=lam,
+            varying=survey.varying,
             groups=survey.groups,
         )
         if tried is None or tried.centers is None or not self.polish:
@@ -241,7 +241,9 @@ class EntropyPowerKMeans(CenterClusterer):
         if self.distortion == "mixed":
             groups = self.coordinates_.expansion.groups
             varying = varying[groups]
-        return EntropyUpdate(self.lam_, varying, state.distortion, state.partial, groups=groups)
+        return EntropyUpdate(
+            state.distortion, state.partial, lam=self.lam_, varying=varying, groups=groups
+        )
 
     def _weights_for_number(
         self, survey: Survey, seed: int, lazy: bool

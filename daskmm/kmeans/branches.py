@@ -22,7 +22,6 @@ from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import PowerUpdate, sample_problem
 from daskmm.mm.driver import Schedule, minimize
 from daskmm.numerics.distortions.base import Distortion
-from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
 from daskmm.numerics.rows import Rows
 from daskmm.numerics.sparse_rows import dense
 
@@ -218,7 +217,7 @@ def _parts_of(
         centers = distortion.inside(rows[distinct].astype(np.float64))
     else:
         (start,) = starting_rows(rows, weights, n_parts, [seed + label], distortion)
-        relaxed = distortion.code == SQUARED_EUCLIDEAN.code
+        relaxed = distortion.squared
         schedule = Schedule(
             -np.inf, max_iter=_MAX_ITER, tol=_TOL, relaxations=_RELAXATIONS if relaxed else ()
         )

@@ -29,6 +29,7 @@ from daskmm.kmeans.cells import (
 from daskmm.kmeans.method import Method, most_polished
 from daskmm.kmeans.seeding import ROUNDS
 from daskmm.kmeans.sums import CenterState
+from daskmm.kmeans.trials import sample_rows
 from daskmm.kmeans.updates import block_sums
 from daskmm.mm.driver import Schedule
 from daskmm.mm.stages import Cost
@@ -209,7 +210,7 @@ class CenterCosts:
         """Return the cost of the choice of λ."""
 
         def seconds() -> float:
-            rows = min(1.0, rows_tried(self.method.n_clusters) / self._sample)
+            rows = min(1.0, sample_rows(self.method.n_clusters) / self._sample)
             return _LAM_TRIALS * rows * self._trial / min(self.threads, 6)
 
         return Cost(seconds=seconds) if self.method.tries_lam else Cost()
@@ -370,11 +371,6 @@ class CenterCosts:
             return self._pass_over(1, self._hard)
 
         return Cost(1, 1, seconds)
-
-
-def rows_tried(n_clusters: int) -> int:
-    """Return the number of rows on which parameters are tried (`daskmm.auto.lam.sample_rows`)."""
-    return max(2000, 100 * n_clusters)
 
 
 def annealing_steps(schedule: Schedule) -> int:

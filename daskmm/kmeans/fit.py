@@ -29,7 +29,6 @@ from daskmm.mm.driver import IterationRecord, Outcome, Run, Schedule, minimize
 from daskmm.mm.journal import draw_seeds
 from daskmm.mm.stages import MADE_LATER, Repeat, Stage
 from daskmm.numerics.annealing import critical_power
-from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
 from daskmm.numerics.rows import Coordinates, WhitenedCoordinates
 from daskmm.numerics.span import is_wide, span_of
 from daskmm.numerics.sparse_rows import SparseRows
@@ -134,7 +133,7 @@ def _scheduled(fit: CentersFit) -> CentersFit:
     dtype = float_dtype(fit.problem.passes.blocks.layout.dtype)
     update = fit.problem.update
     schedule = _from_nearby(fit.method.schedule, fit.starts[0], fit.survey, update, dtype)
-    plain = isinstance(update, PowerUpdate) and update.distortion.code == SQUARED_EUCLIDEAN.code
+    plain = isinstance(update, PowerUpdate) and update.distortion.squared
     if fit.method.many and plain and not update.trim:
         schedule = replace(schedule, relaxations=RELAXATIONS)
     return replace(fit, schedule=schedule)
@@ -413,7 +412,7 @@ def _from_nearby(
     already. Where there are hundreds of clusters this undoes good starts and takes steps that gain
     nothing, so the critical power is that of the rows around the nearest centre of a start.
     """
-    plain = update.hedged and survey.distortion.code == SQUARED_EUCLIDEAN.code
+    plain = update.hedged and survey.distortion.squared
     multiple = schedule.critical_multiple
     if multiple is None or not plain or survey.partial or len(start) < MANY_CLUSTERS:
         return schedule
@@ -440,7 +439,7 @@ def _spans_little(fit: CentersFit) -> bool:
     blocks, update = fit.problem.passes.blocks, fit.problem.update
     n_rows, p = blocks.layout.n_rows, blocks.layout.n_features
     plain = isinstance(update, PowerUpdate) and not (update.partial or update.trim)
-    plain = plain and update.distortion.code == SQUARED_EUCLIDEAN.code
+    plain = plain and update.distortion.squared
     streamed = blocks.layout.lazy or blocks.layout.sparse
     if not plain or isinstance(update.relocation, RandomRows) or streamed:
         return False
