@@ -21,10 +21,8 @@ from daskmm.cluster._choices import Choices, warn_of_number, with_same_data, wit
 from daskmm.cluster._far_clusters import warn_of_far_clusters
 from daskmm.cluster._fitted_centers import (
     FittedCenters,
-    attributes_of_centers,
-    attributes_of_columns,
-    attributes_of_profile,
-    attributes_of_rows,
+    attributes_of_clusters,
+    attributes_of_sample,
 )
 from daskmm.cluster._fitting import attributes_of_outcome, set_fitted
 from daskmm.cluster._mixed import checked_mixed, learned_coding
@@ -47,7 +45,6 @@ from daskmm.engine.first_pass import Survey, first_pass
 from daskmm.engine.first_pass import sample_size as usual_sample_size
 from daskmm.engine.passes import Passes, one_blas_thread, weighted_passes
 from daskmm.kmeans.assignment import labels_of, training_labels
-from daskmm.kmeans.belonging import profile_of_sample
 from daskmm.kmeans.costs import CenterCosts
 from daskmm.kmeans.fit import CentersFit, center_stages
 from daskmm.kmeans.mahalanobis import given_precision, total_precision, whitened
@@ -187,8 +184,7 @@ class CenterRecipe:
             labels = training_labels(fit.problem.passes, coordinates, state, function=nearest)
             set_fitted(
                 model,
-                attributes_of_profile(profile_of_sample(sample, state)),
-                attributes_of_columns(sample, coordinates, state),
+                attributes_of_sample(sample, coordinates, state),
                 fitted_labels(labels, X, labels_of, coordinates, state),
             )
             return fit
@@ -478,8 +474,7 @@ def attributes_of_fit(fit: CentersFit) -> dict[str, Any]:
     state, scored = outcome.run.state, outcome.scored
     found = {
         **attributes_of_outcome(outcome, fit.before),
-        **attributes_of_centers(coordinates, state),
-        **attributes_of_rows(scored.state, scored.cluster_weights, coordinates),
+        **attributes_of_clusters(coordinates, state, scored.state, scored.cluster_weights),
         "mean_": coordinates.mean,
         "scale_": coordinates.scale,
         "_n_features_out": len(state.centers),
