@@ -138,6 +138,30 @@ class CenterRecipe:
         model.n_passes_, model.n_samples_seen_ = passes.n_passes, fit.survey.n_rows
         warn_of_outcome(vars(model), fit.result, found["n_clusters_"], found["s_"], context)
         warn_of_far_clusters(model)
+        self._warn_of_sizes(fit)
+
+    def _check_sizes(self) -> None:
+        """Raise ValueError if sizes cannot be bounded with these parameters."""
+        own = self.model
+        if own.max_cluster_size is None:
+            return
+        plain = own.distortion in ("sqeuclidean", "cosine") and own.missing == "error"
+        if not plain or own.trim or not own.polish:
+            raise ValueError(
+                f"max_cluster_size={own.max_cluster_size!r} needs complete rows "
+                "(missing='error'), distortion 'sqeuclidean' or 'cosine', trim=0 and hard steps "
+                "(polish=True)."
+            )
+
+    def _warn_of_sizes(self, fit: CentersFit) -> None:
+        largest = float(fit.result.scored.cluster_weights.max())
+        if largest > fit.most and fit.context.stopped is None:
+            warn_convergence(
+                f"max_cluster_size={self.model.max_cluster_size!r} is not met: the largest cluster "
+                f"has size {largest:.6g}, and the bound is {fit.most:.6g}. Identical rows cannot "
+                "be divided, and bounds below 1.5 times the mean size are often out of reach while "
+                "each row has its nearest centre."
+            )
 
     def _opened(self, X: Any, feature_dim: str | None) -> tuple[Any, Coding | None]:
         """Return a Raster of an xarray object, a coded frame and its coding, or `X` unchanged."""
@@ -176,6 +200,7 @@ class CenterRecipe:
         own = self.model
         scaling = bool(self._scaling(passes.blocks.layout))
         checked_distortion(own.distortion, own.metric_params, own.missing, own.empty_rows, scaling)
+        self._check_sizes()
         passes.count_rows()
         layout = passes.blocks.layout
         method = self._method(layout)
@@ -204,7 +229,7 @@ class CenterRecipe:
             plan = self.plan(choices.layout, True, method=choices.method)
             choices.context.expect(plan.stages, self.model.tol)
         weights = earlier.feature_weights_ if earlier is not None else None
-        return CentersFit(
+        fit = CentersFit(
             CentersProblem(
                 choices.passes, survey.coordinates, survey.weight, choices.update, survey.spread
             ),
@@ -217,6 +242,13 @@ class CenterRecipe:
             weights if self.model._weighs_features else None,
             choices.found if given is None else None,
         )
+        if fit.most < survey.weight / choices.method.n_clusters:
+            raise ValueError(
+                f"max_cluster_size={self.model.max_cluster_size!r} is too small: rows of weight "
+                f"{survey.weight:.6g} in {choices.method.n_clusters} clusters have "
+                f"{survey.weight / choices.method.n_clusters:.6g} each on average."
+            )
+        return fit
 
     def _surveyed(self, choices: Choices) -> Choices:
         """Make the first pass."""
@@ -433,6 +465,7 @@ class CenterRecipe:
             weighted and self._restarts(schedule),
             empty_cluster=model.empty_cluster,
             trim=float(model.trim),
+            max_cluster_size=model.max_cluster_size,
             learns_metric=model.distortion == "mahalanobis" and model.metric_params is None,
             # Rows on the unit sphere have no heavy tails.
             by_distance=on_sample and model.distortion not in ("cosine", "mixed"),

@@ -28,7 +28,7 @@ from daskmm.cluster._nearest import NearestCenter
 from daskmm.cluster._output import labels_of_table, values_of_table
 from daskmm.cluster._parameters import METRIC, SAMPLING, Constraints, cluster_range
 from daskmm.cluster._partial_fit import name_of_call, updated_model
-from daskmm.cluster._sklearn import Interval, StrOptions
+from daskmm.cluster._sklearn import Interval, RealNotInt, StrOptions
 from daskmm.cluster._stability import stability
 from daskmm.cluster._warnings import warn_of_empty_rows
 from daskmm.data.errors import SparseRowsError
@@ -87,6 +87,11 @@ class CenterClusterer(NearestCenter):
         "forget": [None, str, Interval(Real, 0, None, closed="neither")],
         "empty_cluster": [StrOptions({"farthest", "random", "restart", "error"})],
         "trim": [Interval(Real, 0, 1, closed="left")],
+        "max_cluster_size": [
+            None,
+            Interval(Integral, 1, None, closed="left"),
+            Interval(RealNotInt, 1, None, closed="left"),
+        ],
     }
     # Whether features with missing values count in distances as much as those without.
     _weighs_shares: ClassVar[bool] = False
@@ -102,6 +107,7 @@ class CenterClusterer(NearestCenter):
     missing: str
     empty_cluster: str
     trim: float
+    max_cluster_size: float | None
     # Not all of these estimators have this parameter.
     polish: bool = True
     forget: float | str | None

@@ -175,6 +175,15 @@ trim : float, default=0
     the share may be left out too. `partial_fit` leaves out this share of the rows of each call. A
     fit warns if few rows, far from all others, have centres of their own.
 """,
+    "max_cluster_size": """
+max_cluster_size : int, float or None, default=None
+    Largest size of a cluster. An integer is a number of rows (their weight, if they have weights);
+    a floating-point number is a multiple of the mean size, such as 2.0. Clusters that are too large
+    are divided, and as many pairs of small ones are merged, in up to 12 rounds of few hard steps on
+    top of `max_iter`. Each row has its nearest centre all the same. Bounds from about 1.5 times the
+    mean are usually met; the fit warns if the bound is not. Only for complete rows, with squared
+    Euclidean or cosine distances.
+""",
     "forget": """
 forget : float or str, optional
     Half-life of earlier rows in `partial_fit`: a number of rows, counted by their sample weights,

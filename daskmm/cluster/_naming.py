@@ -218,10 +218,18 @@ class _Naming:
             told &= parts >= _MATTERS**2 * self.spread[chosen]
         said = {}
         for feature in chosen[told].tolist():
-            said[feature] = self.words[feature][0 if self.signs[cluster, feature] > 0 else 1]
+            said[feature] = self._words(cluster, feature)
             if feature == valued:
                 said[feature] += f" ({self._value(cluster, feature)})"
         return said or {-1: "average"}
+
+    def _words(self, cluster: int, feature: int) -> str:
+        """Return the words of a feature; a level or flag of the minority is only "more often"."""
+        above, share = bool(self.signs[cluster, feature] > 0), self.centers[cluster, feature]
+        true, false = self.words[feature]
+        if self.kinds[feature] in _MEANS and above != (share >= 0.5):
+            return f"more often {true}" if above else f"less often {true}"
+        return true if above else false
 
     def _value(self, cluster: int, feature: int) -> str:
         value, kind = float(self.centers[cluster, feature]), self.kinds[feature]

@@ -175,6 +175,11 @@ class ClusterTree(ClusterMixin, BaseEstimator):
                 "estimator must be a KMeans or PowerKMeans with complete rows and a distortion "
                 f"other than 'mixed' and 'mahalanobis', got {first!r}."
             )
+        if first.max_cluster_size is not None:
+            raise ValueError(
+                "estimator must have max_cluster_size=None: divided clusters would leave their "
+                "branch of the tree. divide_by='size' makes leaves of similar sizes."
+            )
         return [int(n) for n in levels], first
 
     def _leaves(self, root: Any, centers: NDArray[np.float64], seed: int) -> KMeans:

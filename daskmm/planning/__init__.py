@@ -33,9 +33,11 @@ from daskmm.numerics.sparse_rows import FEW_BYTES
 from daskmm.storage.readable import readable_bytes, readable_seconds
 
 # Bytes of the interpreter after a small fit. Measured: 180 MB with the packages that daskmm needs;
-# 255 to 265 MB if pandas, pyarrow and xarray are installed, because dask imports them; 320 MB with
-# the package sparse.
-INTERPRETER_BYTES = 260 << 20
+# 255 to 265 MB if pandas, pyarrow and xarray are installed, because dask imports them; 370 MB in a
+# worker of a cluster with the package sparse, which imports numba. A plan expects the most, and
+# only what exceeds the usual is refused.
+_INTERPRETER_BYTES = 350 << 20
+_LEAST_INTERPRETER_BYTES = 260 << 20
 # Number of arrays, each as large as all positions, that one iteration of mean shift holds besides
 # two sums per thread: rows, positions and their sums before and after, tiles and merging (measured:
 # 12 to 16).
@@ -380,7 +382,7 @@ def gram_plan(
         largest_block_bytes=tile,
         passes=passes,
         max_passes=most,
-        peak_bytes_per_worker=INTERPRETER_BYTES
+        peak_bytes_per_worker=_INTERPRETER_BYTES
         + states
         + features
         + working
@@ -508,7 +510,7 @@ def _mixture_bytes(
         f"sums of {k:,} covariances in {p:,} dimensions",
         "Take fewer components, a simpler covariance_type, or workers with more memory",
     )
-    return INTERPRETER_BYTES + loaded + threads * TILE_BYTES + max(waiting, sample)
+    return _INTERPRETER_BYTES + loaded + threads * TILE_BYTES + max(waiting, sample)
 
 
 def _blurred_bytes(layout: Layout, largest: int, worker: Worker) -> int | None:
@@ -519,7 +521,7 @@ def _blurred_bytes(layout: Layout, largest: int, worker: Worker) -> int | None:
     threads = min(worker.threads, max(1, -(-n // TILE)))
     loaded = threads * _loaded_bytes(largest) if layout.lazy else n * layout.bytes_per_row
     positions = 8 * n * layout.n_features
-    return INTERPRETER_BYTES + loaded + positions * (_POSITION_COPIES + 2 * threads)
+    return _INTERPRETER_BYTES + loaded + positions * (_POSITION_COPIES + 2 * threads)
 
 
 def _compressed_bytes(layout: Layout, n_clusters: int, largest: int, worker: Worker) -> int:
@@ -537,7 +539,7 @@ def _compressed_bytes(layout: Layout, n_clusters: int, largest: int, worker: Wor
     # Factors of the kernel's product, and the results of a step.
     blurred = 8 * k * (p * _POSITION_COPIES + 3 * TILE * threads)
     together = loaded + threads * TILE_BYTES + max(records, sample, blurred)
-    return INTERPRETER_BYTES + together
+    return _INTERPRETER_BYTES + together
 
 
 def _refuse_positions(n_rows: int, n_features: int, worker: Worker) -> None:
@@ -560,7 +562,7 @@ def _refuse_blocks(layout: Layout, largest: int, worker: Worker) -> None:
     threads = min(worker.threads, layout.n_blocks)
     rows = 0
     if worker.memory is not None:
-        room = (worker.memory - INTERPRETER_BYTES) // (threads * _LEAST_COPIES)
+        room = (worker.memory - _LEAST_INTERPRETER_BYTES) // (threads * _LEAST_COPIES)
         rows = room // layout.bytes_per_row
     mend = f"Rechunk X to at most {rows:,} rows per block" if rows > 0 else "Take larger workers"
     _refuse(
@@ -581,7 +583,7 @@ def _refuse_centers(layout: Layout, method: Method, wanted: int | None, worker: 
 
     mends = []
     if worker.memory is not None:
-        room = worker.memory - INTERPRETER_BYTES
+        room = worker.memory - _LEAST_INTERPRETER_BYTES
         if method.n_starts > 1 and needed(method.n_clusters, 1) <= room:
             mends.append("n_init=1")
         fewer = bisect.bisect_right(range(method.n_clusters), room, key=needed) - 1
@@ -598,11 +600,11 @@ def _refuse_centers(layout: Layout, method: Method, wanted: int | None, worker: 
 
 def _refuse(least: int, worker: Worker, what: str, mend: str) -> None:
     """Raise if a worker has less memory than the least that is needed."""
-    if worker.memory is not None and INTERPRETER_BYTES + least > worker.memory:
+    if worker.memory is not None and _LEAST_INTERPRETER_BYTES + least > worker.memory:
         raise ValueError(
             f"X does not fit: a process needs at least "
-            f"{readable_bytes(INTERPRETER_BYTES + least)} ({what}, and "
-            f"{readable_bytes(INTERPRETER_BYTES)} for the interpreter), and may take "
+            f"{readable_bytes(_LEAST_INTERPRETER_BYTES + least)} ({what}, and "
+            f"{readable_bytes(_LEAST_INTERPRETER_BYTES)} for the interpreter), and may take "
             f"{readable_bytes(worker.memory)}. {mend}."
         )
 
@@ -632,7 +634,7 @@ def _peak_bytes(
         loaded += bounds_bytes(layout.n_rows, layout.bytes_per_row, k, method.n_starts)
     if layout.sparse:
         loaded += threads * _SPARSE_COPIES * largest
-    loaded += INTERPRETER_BYTES + threads * TILE_BYTES
+    loaded += _INTERPRETER_BYTES + threads * TILE_BYTES
     return loaded + _centers_bytes(layout, method, sizes, threads)
 
 

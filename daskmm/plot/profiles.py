@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import dask
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from daskmm.data.names import counted, feature_names, listed, n_clusters_of
 from daskmm.plot.figures import (
@@ -66,6 +67,7 @@ class Profiles:
             If the model has no centres, and no sample is given.
         """
         refuse_mixed(model)
+        check_is_fitted(model)
         if not hasattr(model, "n_features_in_") or not hasattr(model, "mean_"):
             raise ValueError(
                 f"{type(model).__name__} has no features here: its kernel is precomputed, or its "

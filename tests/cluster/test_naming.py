@@ -21,7 +21,7 @@ from daskmm import (
     WeightedBlurringMeanShift,
     load,
 )
-from daskmm.cluster._naming import cluster_names
+from daskmm.cluster._naming import _Naming, cluster_names
 
 X, _ = blobs()
 WEIGHTS = np.random.default_rng(0).integers(0, 4, 240).astype(float)
@@ -216,6 +216,19 @@ def test_a_category_is_named_by_its_commonest_level():
     names = dict(zip(model.summary_["commonest_town"], model.summary_["cluster_name"], strict=True))
     assert set(names.pop("Bern").split(", ")) == {"high age", "town Bern"}
     assert all(name.count("town") == 1 for name in names.values())
+
+
+@pytest.mark.parametrize("kind", ["category", "flag"])
+def test_levels_and_flags_of_a_minority_are_only_more_often_there(kind):
+    shares, mean = np.array([[0.45], [0.9], [0.1], [0.55]]), np.array([0.2, 0.6, 0.5, 0.8])[:, None]
+    parts, words = np.square(shares - mean), [("records yes", "not records yes")]
+    naming = _Naming(shares, np.sign(shares - mean), parts, words, [kind], np.array([0.01]))
+    assert naming.names() == [
+        "more often records yes",
+        "records yes",
+        "not records yes",
+        "less often records yes",
+    ]
 
 
 def test_names_of_more_features_where_two_do_not_suffice():

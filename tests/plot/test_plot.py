@@ -313,6 +313,11 @@ def test_profiles_put_the_features_first_that_separate():
     assert (profiles.deviations[:, 5] == 0).all()
 
 
+def test_a_model_that_is_not_fitted_has_no_profiles():
+    with pytest.raises(NotFittedError):
+        plot.cluster_profiles(KMeans(3))
+
+
 def test_profiles_without_a_sample():
     X = blobs(300, 4, 3)
     scaled = profile_plots.Profiles.of(quick(KMeans, 3, standardize=True).fit(X))
