@@ -21,10 +21,8 @@ from daskmm.cluster._choices import Choices, warn_of_number, with_same_data, wit
 from daskmm.cluster._far_clusters import warn_of_far_clusters
 from daskmm.cluster._fitted_centers import (
     FittedCenters,
-    attributes_of_centers,
-    attributes_of_columns,
-    attributes_of_profile,
-    attributes_of_rows,
+    attributes_of_clusters,
+    attributes_of_sample,
 )
 from daskmm.cluster._fitting import attributes_of_outcome, set_fitted
 from daskmm.cluster._mixed import checked_mixed, learned_coding
@@ -38,7 +36,12 @@ from daskmm.cluster._parameters import (
     is_small,
     wanted_rows,
 )
-from daskmm.cluster._warnings import warn_convergence, warn_of_identifiers, warn_of_outcome
+from daskmm.cluster._warnings import (
+    warn_convergence,
+    warn_of_identifiers,
+    warn_of_outcome,
+    warn_of_scale,
+)
 from daskmm.data.blocks import Layout
 from daskmm.data.input import read_weighted
 from daskmm.data.mixed import Coding, expansion_of
@@ -47,7 +50,6 @@ from daskmm.engine.first_pass import Survey, first_pass
 from daskmm.engine.first_pass import sample_size as usual_sample_size
 from daskmm.engine.passes import Passes, one_blas_thread, weighted_passes
 from daskmm.kmeans.assignment import labels_of, training_labels
-from daskmm.kmeans.belonging import profile_of_sample
 from daskmm.kmeans.costs import CenterCosts
 from daskmm.kmeans.fit import CentersFit, center_stages
 from daskmm.kmeans.mahalanobis import given_precision, total_precision, whitened
@@ -187,8 +189,7 @@ class CenterRecipe:
             labels = training_labels(fit.problem.passes, coordinates, state, function=nearest)
             set_fitted(
                 model,
-                attributes_of_profile(profile_of_sample(sample, state)),
-                attributes_of_columns(sample, coordinates, state),
+                attributes_of_sample(sample, coordinates, state),
                 fitted_labels(labels, X, labels_of, coordinates, state),
             )
             return fit
@@ -298,11 +299,18 @@ class CenterRecipe:
         dense = self.model.missing == "error" and not layout.sparse
         return "auto" if dense and self.model.distortion == "sqeuclidean" else False
 
+    def _has_no_scale(self, layout: Layout) -> bool:
+        """Return whether "auto" would decide about the scale if no values were missing."""
+        squared = self.model.standardize == "auto" and self.model.distortion == "sqeuclidean"
+        return squared and not layout.sparse
+
     def _choose_scale(self, choices: Choices) -> Choices:
         """Choose the scale of the features, if the sample decides about it."""
-        if self._scaling(choices.layout) != "auto":
-            return choices
         survey = choices.survey
+        if self._scaling(choices.layout) != "auto":
+            if self._has_no_scale(choices.layout):
+                warn_of_scale(self.model, survey.variance)
+            return choices
         some = some_clusters(survey, self.model.n_clusters)
         chosen, path = choose_scale(survey, some, SCALE_SEED, choices.layout.lazy)
         return replace(choices, survey=chosen).with_fitted(standardize_path_=path)
@@ -478,8 +486,7 @@ def attributes_of_fit(fit: CentersFit) -> dict[str, Any]:
     state, scored = outcome.run.state, outcome.scored
     found = {
         **attributes_of_outcome(outcome, fit.before),
-        **attributes_of_centers(coordinates, state),
-        **attributes_of_rows(scored.state, scored.cluster_weights, coordinates),
+        **attributes_of_clusters(coordinates, state, scored.state, scored.cluster_weights),
         "mean_": coordinates.mean,
         "scale_": coordinates.scale,
         "_n_features_out": len(state.centers),

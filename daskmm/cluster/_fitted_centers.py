@@ -18,7 +18,7 @@ from daskmm.data.mixed import Coding
 from daskmm.data.rasters import grid_of, pixels_of
 from daskmm.engine.moments import Sample
 from daskmm.engine.passes import Passes, weighted_passes
-from daskmm.kmeans.belonging import DistanceProfile, shares_with_value
+from daskmm.kmeans.belonging import DistanceProfile, profile_of_sample, shares_with_value
 from daskmm.kmeans.sums import CenterState
 from daskmm.numerics.columns import MixedCoordinates
 from daskmm.numerics.distortions import DISTORTIONS
@@ -137,11 +137,11 @@ def attributes_of_profile(profile: DistanceProfile) -> dict[str, Any]:
     }
 
 
-def attributes_of_columns(
+def attributes_of_sample(
     sample: Sample, coordinates: FeatureCoordinates, state: CenterState
 ) -> dict[str, Any]:
-    """Return the fitted attributes of columns that a sample of the rows determines."""
-    found, groups = {}, None
+    """Return the fitted attributes that a sample of the rows determines."""
+    found, groups = attributes_of_profile(profile_of_sample(sample, state)), None
     if isinstance(coordinates, MixedCoordinates):
         groups = coordinates.expansion.groups
         found["value_shares_"] = shares_with_value(sample, state, coordinates.expansion.starts)
@@ -154,27 +154,22 @@ def attributes_of_columns(
     return found
 
 
-def attributes_of_rows(
-    state: CenterState, weights: FloatArray, coordinates: FeatureCoordinates
-) -> dict[str, FloatArray]:
-    """Return the fitted attribute `cluster_means_`; none for distances whose centres are medians.
+def attributes_of_clusters(
+    coordinates: FeatureCoordinates, state: CenterState, means: CenterState, weights: FloatArray
+) -> dict[str, Any]:
+    """Return the fitted centres, feature weights (one per mixed column) and means of clusters.
 
-    The centres of the state are the means of the rows of each cluster, whose sample weights sum to
-    `weights`.
+    The centres of `means` are those of the rows of each cluster, whose sample weights sum to
+    `weights`. There are no means for distances whose centres are medians.
     """
-    if state.distortion.degree == 1:
-        return {}
-    # The centre of a cluster without rows may have been moved.
-    means = np.where(weights[:, None] > 0, coordinates.to_input(state.centers), np.nan)
-    return {"cluster_means_": means}
-
-
-def attributes_of_centers(coordinates: FeatureCoordinates, state: CenterState) -> dict[str, Any]:
-    """Return the fitted centres and feature weights; a mixed column has one weight."""
     found: dict[str, Any] = {"cluster_centers_": coordinates.to_input(state.centers)}
-    weights = state.feature_weights
-    if weights is not None:
-        if isinstance(coordinates, MixedCoordinates):
-            weights = weights[coordinates.expansion.starts]
-        found["feature_weights_"] = weights
+    own = state.feature_weights
+    if own is not None and isinstance(coordinates, MixedCoordinates):
+        own = own[coordinates.expansion.starts]
+    if own is not None:
+        found["feature_weights_"] = own
+    if means.distortion.degree != 1:
+        # The centre of a cluster without rows may have been moved.
+        of_rows = coordinates.to_input(means.centers)
+        found["cluster_means_"] = np.where(weights[:, None] > 0, of_rows, np.nan)
     return found

@@ -12,15 +12,12 @@ from sklearn.base import BaseEstimator
 
 from daskmm.cluster._fitted_centers import (
     FittedCenters,
-    attributes_of_centers,
-    attributes_of_columns,
-    attributes_of_profile,
-    attributes_of_rows,
+    attributes_of_clusters,
+    attributes_of_sample,
 )
 from daskmm.cluster._fitting import drop_labels, replace_fitted, set_fitted, unfitted
 from daskmm.data.names import features_named
 from daskmm.engine.passes import one_blas_thread
-from daskmm.kmeans.belonging import profile_of_sample
 from daskmm.kmeans.incremental import Fading, Updates, record_of_fit, updated
 from daskmm.kmeans.renewal import Reservoir, capacity
 from daskmm.kmeans.sums import CenterState
@@ -66,8 +63,7 @@ def updated_model(
         updates, after = updated(updates, passes, coordinates, state, update, key, fading)
     total = updates.total
     found = {
-        **attributes_of_centers(coordinates, after),
-        **attributes_of_rows(after, total.weights, coordinates),
+        **attributes_of_clusters(coordinates, after, after, total.weights),
         "updates_": updates,
         "cluster_sizes_": total.weights,
         "inertia_": max(total.cost(after), 0.0),
@@ -76,9 +72,7 @@ def updated_model(
         "n_passes_": model.n_passes_ + passes.n_passes,
     }
     if updates.samples_all:
-        sample = updates.reservoir.sample
-        found.update(attributes_of_profile(profile_of_sample(sample, after)))
-        found.update(attributes_of_columns(sample, coordinates, after))
+        found.update(attributes_of_sample(updates.reservoir.sample, coordinates, after))
     set_fitted(model, found)
     drop_labels(model)
     return model
