@@ -199,12 +199,15 @@ class _Naming:
         for most in range(_USUAL + 1, _MOST + 1):
             for cluster in chain(*_alike(names)):
                 names[cluster] = self._named(cluster, most)
-        for group in _alike(names):
-            for cluster in group:
-                names[cluster] = self._named(cluster, _USUAL, self._first(group))
+        # Clusters with the same long name may have no usual feature in common. They get their usual
+        # names first, and then those that are alike get a mean.
+        for _ in range(2):
+            for group in _alike(names):
+                for cluster in group:
+                    names[cluster] = self._named(cluster, _USUAL, self._first(group))
         for group in _alike(names):
             for number, cluster in enumerate(group[1:], start=2):
-                names[cluster] = {**names[cluster], len(self.words): f"({number})"}
+                names[cluster] = {**names[cluster], len(self.words): f"(no. {number})"}
         return [", ".join(name.values()).replace(", (", " (") for name in names]
 
     def _named(self, cluster: int, most: int, valued: int | None = None) -> dict[int, str]:

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.extmath import randomized_svd
 
-from daskmm.data.foreign import unwrapped
 from daskmm.data.names import counted
 from daskmm.numerics.rows import Coordinates
 from daskmm.plot.figures import (
     cluster_colors,
     cluster_means,
+    drawn_rows,
     new_figure,
     refuse_mixed,
     scatter_rows,
@@ -116,7 +116,8 @@ def projection(model: Any, sample: ArrayLike, labels: ArrayLike | None = None) -
     model : fitted estimator
         The model.
     sample : array-like of shape (n_rows, n_features)
-        A few thousand rows, in the input's units.
+        A few thousand rows, in the input's units. Of a lazy table, at most 10,000 rows are drawn,
+        for which it is read once (twice, if the number of its rows is unknown).
     labels : array-like of shape (n_rows,), optional
         Cluster of each row; by default that of the nearest centre. Rows without any value, which
         are labelled −1, are left out.
@@ -125,7 +126,7 @@ def projection(model: Any, sample: ArrayLike, labels: ArrayLike | None = None) -
     -------
     matplotlib Figure
     """
-    sample = unwrapped(sample)
+    sample, labels = drawn_rows(model, sample, labels)
     clusters = np.asarray(model.predict(sample) if labels is None else labels)
     rows, clusters = np.asarray(sample)[clusters >= 0], clusters[clusters >= 0]
     plane = Plane.of(model, rows, clusters)
