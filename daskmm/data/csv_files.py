@@ -135,31 +135,7 @@ def open_csv(
     used = [name for name in found.names if name not in keep] if columns is None else columns
     wanted = list(dict.fromkeys([*used, *keep]))
     refuse_unknown(path, "column", [*wanted, *categories, *dates], found.names)
-    if unread := sorted({*categories, *dates} - {*used}):
-        raise ValueError(
-            f"{path}: column {unread[0]!r} is among the categories or dates, but not among the "
-            "columns to read (columns=, on the command line --columns)."
-        )
-    nameless = [name for name in wanted if str(name).startswith(_NAMELESS)]
-    if nameless:
-        raise ValueError(
-            f"{path} has a column without a name (an index that pandas or R wrote, or a separator "
-            "at the end of each line?). Write the file without it (index=False), or choose columns "
-            "(columns=, on the command line --columns)."
-        )
-    text = [
-        f"{name!r} (such as {words[name][0]!r}) in line {words[name][1]}"
-        for name in used
-        if name in words and name not in (*categories, *dates)
-    ]
-    if text:
-        remedy = (
-            "The model was fitted to numbers or flags in these columns."
-            if fitted
-            else "Encode them, or choose the columns to use (columns=, on the command line "
-            "--columns), or name those that are categories (on the command line --categories)."
-        )
-        raise ValueError(f"{path} has columns that are not numeric: {', '.join(text)}. {remedy}")
+    _refuse_columns(path, used, wanted, (*categories, *dates), words, fitted)
     numbers = {*used} - {*categories, *dates}
     kinds = {name: kinds[name] if name in numbers else "text" for name in wanted}
     meta = _empty(kinds).astype(dict.fromkeys(dates, "datetime64[ns]"))
@@ -174,6 +150,45 @@ def open_csv(
         label="csv",
         enforce_metadata=False,
     )
+
+
+def _refuse_columns(
+    path: str,
+    used: Sequence[Any],
+    wanted: Sequence[Any],
+    others: Sequence[str],
+    words: dict[Any, tuple[str, int]],
+    fitted: bool,
+) -> None:
+    """Raise ValueError for wanted columns without a name, and used ones of text.
+
+    The `others` among the used columns are categories and dates, which are text.
+    """
+    if unread := sorted({*others} - {*used}):
+        raise ValueError(
+            f"{path}: column {unread[0]!r} is among the categories or dates, but not among the "
+            "columns to read (columns=, on the command line --columns)."
+        )
+    nameless = [name for name in wanted if str(name).startswith(_NAMELESS)]
+    if nameless:
+        raise ValueError(
+            f"{path} has a column without a name (an index that pandas or R wrote, or a separator "
+            "at the end of each line?). Write the file without it (index=False), or choose columns "
+            "(columns=, on the command line --columns)."
+        )
+    text = [
+        f"{name!r} (such as {words[name][0]!r}) in line {words[name][1]}"
+        for name in used
+        if name in words and name not in others
+    ]
+    if text:
+        remedy = (
+            "The model was fitted to numbers or flags in these columns."
+            if fitted
+            else "Encode them, or choose the columns to use (columns=, on the command line "
+            "--columns), or name those that are categories (on the command line --categories)."
+        )
+        raise ValueError(f"{path} has columns that are not numeric: {', '.join(text)}. {remedy}")
 
 
 def csv_columns(
