@@ -5,8 +5,8 @@
 
 Without arguments it writes docs/real-tables.md from real_tables.json and readme.json. With results
 of `real_tables.py`, the commit that they were measured at and options of that run, it keeps them in
-real_tables.json first. A loss on the page needs a reason in that file, which somebody writes after a look at the
-table; those that are missing are printed.
+real_tables.json first. A loss on the page needs a reason in that file, which somebody writes after
+a look at the table; those that are missing are printed.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def losses(all_of: dict, kind: str) -> list[tuple[str, list[float | None]]]:
         worst = sorted(own, key=lambda name: own[name])[:WORST]
         listed |= {name for name in worst if own[name] < -TIE}
     rows = [(name, [own.get(name) for own in differences]) for name in listed]
-    return sorted(rows, key=lambda row: min(x for x in row[1] if x is not None))
+    return sorted(rows, key=lambda row: (min(x for x in row[1] if x is not None), row[0]))
 
 
 def page() -> str:
