@@ -501,7 +501,9 @@ def attributes_of_fit(fit: CentersFit) -> dict[str, Any]:
     found = {
         **attributes_of_outcome(outcome, fit.before),
         **attributes_of_centers(coordinates, state),
-        **attributes_of_rows(scored.state, scored.cluster_weights, coordinates),
+        **attributes_of_rows(
+            scored.state, scored.cluster_weights, scored.value_weights, coordinates
+        ),
         "mean_": coordinates.mean,
         "scale_": coordinates.scale,
         "_n_features_out": len(state.centers),

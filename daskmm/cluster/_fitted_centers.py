@@ -34,6 +34,9 @@ from daskmm.numerics.rows import (
 
 FloatArray = NDArray[np.float64]
 
+# Weights of rows add up to their sum but for rounding.
+_ROUNDING = 1e-12
+
 
 @dataclass(frozen=True)
 class FittedCenters:
@@ -168,10 +171,8 @@ def attributes_of_columns(
     found, groups = {}, None
     if isinstance(coordinates, MixedCoordinates):
         groups = coordinates.expansion.groups
-        found["value_shares_"] = shares_with_value(sample, state, coordinates.expansion.starts)
-    elif state.partial:
-        every = np.arange(sample.rows.shape[1])
-        found["value_shares_"] = shares_with_value(sample, state, every)
+    if state.distortion.degree == 1 and state.partial:
+        found["value_shares_"] = shares_with_value(sample, state)
     if state.feature_weights is not None:
         metric = Metric(state.distortion, groups)
         found["feature_gains_"] = feature_gains(sample, state, metric)
@@ -179,9 +180,14 @@ def attributes_of_columns(
 
 
 def attributes_of_rows(
-    state: CenterState, weights: FloatArray, coordinates: FeatureCoordinates
+    state: CenterState,
+    weights: FloatArray,
+    value_weights: FloatArray | None,
+    coordinates: FeatureCoordinates,
 ) -> dict[str, FloatArray]:
-    """Return the fitted attribute `cluster_means_`; none for distances whose centres are medians.
+    """Return the fitted attributes `cluster_means_` and, of rows with gaps, `value_shares_`.
+
+    There are none for distances whose centres are medians.
 
     Parameters
     ----------
@@ -189,6 +195,8 @@ def attributes_of_rows(
         State whose centres are the means of the rows of each cluster.
     weights : ndarray of shape (n_clusters,)
         Sum of the sample weights of these rows.
+    value_weights : ndarray of shape (n_clusters, n_features) or (n_clusters, 1), or None
+        The same of the rows that have a value; None to leave out `value_shares_`.
     coordinates : FeatureCoordinates
         The model's coordinates.
     """
@@ -196,7 +204,16 @@ def attributes_of_rows(
         return {}
     # The centre of a cluster without rows may have been moved.
     means = np.where(weights[:, None] > 0, coordinates.to_input(state.centers), np.nan)
-    return {"cluster_means_": means}
+    found = {"cluster_means_": means}
+    mixed = coordinates if isinstance(coordinates, MixedCoordinates) else None
+    if value_weights is not None and (mixed is not None or state.partial):
+        held = np.broadcast_to(value_weights, means.shape)
+        if mixed is not None:
+            held = np.take(held, mixed.expansion.starts, axis=1)
+        unknown = np.full(held.shape, np.nan)
+        shares = np.divide(held, weights[:, None], out=unknown, where=weights[:, None] > 0)
+        found["value_shares_"] = np.where(shares > 1.0 - _ROUNDING, 1.0, shares)
+    return found
 
 
 def attributes_of_centers(coordinates: FeatureCoordinates, state: CenterState) -> dict[str, Any]:

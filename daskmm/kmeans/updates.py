@@ -501,6 +501,7 @@ class CentersProblem:
             coincident_centers=n_coincident,
             resumable=not (compared.listed and after.is_turn_of_lists),
             complete=not compared.near,
+            value_weights=None if before.distortion.degree == 1 else sums.masses,
         )
 
 
