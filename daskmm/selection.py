@@ -22,7 +22,7 @@ from daskmm.auto import distortion as distortion_rule
 from daskmm.auto import n_clusters as number_rule
 from daskmm.auto.bandwidth import BandwidthPath, bandwidth_path
 from daskmm.auto.distortion import DistortionChoice
-from daskmm.auto.lam import STARTS, LamPath, follow_lam, sample_rows
+from daskmm.auto.lam import STARTS, LamPath, follow_lam
 from daskmm.auto.n_clusters import ClusterNumberPath, follow_n_clusters
 from daskmm.cluster import PowerKMeans
 from daskmm.data.blocks import float_dtype
@@ -31,7 +31,7 @@ from daskmm.data.lazy import in_memory
 from daskmm.engine.first_pass import Survey, first_pass
 from daskmm.engine.moments import Sample
 from daskmm.engine.passes import one_blas_thread, weighted_passes
-from daskmm.kmeans.trials import Trials, spawned, thinned
+from daskmm.kmeans.trials import Trials, sample_rows, spawned, thinned
 from daskmm.numerics.distortions import DISTORTIONS
 from daskmm.numerics.rows import Coordinates
 

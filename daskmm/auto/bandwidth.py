@@ -22,7 +22,7 @@ from daskmm.kmeans.trials import thinned
 from daskmm.mean_shift.blurring import Blurred, Blurring, Rows, blur
 from daskmm.mean_shift.representatives import stragglers
 from daskmm.metrics import adjusted_rand_score
-from daskmm.numerics.information import LEAST_WITHIN, partition, weighted_variance
+from daskmm.numerics.information import LEAST_WITHIN, mean_of_varying, partition, weighted_variance
 from daskmm.numerics.options import CONVENTIONS
 from daskmm.storage.records import registered
 
@@ -220,7 +220,7 @@ def bandwidth_path(
         survey = first_pass(weighted_passes(table, weights), 1, bool(standardize), int(seed))
     sample = survey.sample
     rows, row_weights = thinned(sample.rows, sample.weights, int(sample_size), int(seed))
-    default = GRID * _mean_variance(rows, row_weights)
+    default = GRID * mean_of_varying(weighted_variance(rows, row_weights))
     grid = default if bandwidths is None else np.unique(np.asarray(bandwidths, dtype=np.float64))
     penalty = DEFAULT_LAM * survey.mean_variance if isinstance(lam, str) else float(lam)
     path, _ = _follow(rows, row_weights, grid, penalty, convention)
@@ -252,7 +252,7 @@ def follow_bandwidths(
         As in :func:`bandwidth_path`.
     """
     some, some_weights = thinned(rows, weights, SAMPLE_ROWS, seed)
-    grid = GRID * _mean_variance(some, some_weights)
+    grid = GRID * mean_of_varying(weighted_variance(some, some_weights))
     path, first = _follow(some, some_weights, grid, lam, convention)
     _warn(path)
     if len(rows) > len(some) and starts_from_weights(lam, convention):
@@ -292,12 +292,6 @@ def independent_features(rows: FloatArray, weights: FloatArray) -> float:
     # The Gram matrices of rows and of features have the same eigenvalues.
     gram = z.T @ z if len(z) > z.shape[1] else z @ z.T
     return float(np.trace(gram) ** 2 / np.square(gram).sum())
-
-
-def _mean_variance(rows: FloatArray, weights: FloatArray) -> float:
-    """Return the mean variance of the features that vary (1 if none does)."""
-    variance = weighted_variance(rows, weights)
-    return float(variance[variance > 0].mean()) if (variance > 0).any() else 1.0
 
 
 def _check_parameters(bandwidths: ArrayLike | None, lam: Any, convention: str) -> None:

@@ -56,7 +56,7 @@ from daskmm.engine.passes import tree_reduce
 from daskmm.engine.resources import threads_here
 from daskmm.kmeans.column_trials import ColumnTrials, trials_of
 from daskmm.kmeans.sums import CenterState
-from daskmm.kmeans.trials import Labels, OverStarts, Trials, spawned
+from daskmm.kmeans.trials import Labels, OverStarts, Trials, sample_rows, spawned
 from daskmm.mm.journal import Journal
 from daskmm.numerics.distortions.bregman import PLAIN, Metric
 from daskmm.numerics.entropy import negative_entropy, softmin_weights
@@ -76,8 +76,6 @@ SPARSE_MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0)
 # Number of starts per penalty; mixed columns have more, since only one in a few starts finds the
 # clusters.
 STARTS, MIXED_STARTS = 3, 8
-# Number of rows of the sample: the larger of a fixed number and a number per cluster.
-SAMPLE_ROWS, ROWS_PER_CLUSTER = 2000, 100
 # Tolerances of the rule: in standard deviations, as a share of the best gain, and in nats.
 SPREADS, TOLERANCE, LEAST_TOLERANCE = 3.0, 0.07, 0.05
 # Seed of the rows and of the null with which the features of a fit are judged.
@@ -154,11 +152,6 @@ class LamPath(OverStarts):
     def threshold(self) -> float:
         """Least gain that the rule accepts."""
         return _threshold(self.gains)
-
-
-def sample_rows(n_clusters: int) -> int:
-    """Return the number of rows on which penalties are tried."""
-    return max(SAMPLE_ROWS, ROWS_PER_CLUSTER * n_clusters)
 
 
 class Tried(NamedTuple):

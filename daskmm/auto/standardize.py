@@ -2,9 +2,10 @@
 
 A sample is clustered by power k-means from several starts, once with the features in their own
 units and once standardised. The information gain (see :func:`daskmm.selection.information_gain`)
-counts all features alike and has no units, so it can compare the two. Features are standardised if
-this makes the median gain over the starts larger by at least 5 % and .05 nats. (The median is used
-because one start in a bad local optimum would change the mean.)
+counts all features alike and has no units, so it can compare the two. All starts of a scale have
+the same null. Features are standardised if this makes the median gain over the starts larger by at
+least 5 % and .05 nats. (The median is used because one start in a bad local optimum would change
+the mean.)
 
 A far row may form a separate cluster in one scale and not in the other, so the gains are computed
 without outliers. Per feature, the range between the 2 % and 98 % quantiles is widened by half of
@@ -17,16 +18,17 @@ remain as they are.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.auto.lam import STARTS, sample_rows
+from daskmm.auto.lam import STARTS
 from daskmm.engine.first_pass import Survey
 from daskmm.engine.moments import Sample
 from daskmm.engine.passes import tree_reduce
-from daskmm.kmeans.trials import Trials, spawned, thinned
+from daskmm.kmeans.trials import Trials, sample_rows, spawned, thinned
 from daskmm.numerics.rows import Coordinates
 from daskmm.storage.records import registered
 
@@ -106,11 +108,17 @@ def choose_scale(
     if not len(deviations) or _are_alike(deviations):
         none = np.empty(0)
         return own, ScaleChoice(none, none, n_clusters, len(scales[0].rows))
-    starts = [(trials, start) for trials in scales for start in spawned(seed, STARTS)]
+    # A step of few rows takes most of its time outside of the loops, so starts share their steps.
+    seeds = [spawned(start, 2) for start in spawned(seed, STARTS)]
+    fresh, null = [start for start, _ in seeds], seeds[0][1]
+    runs = [(trials, *run) for trials in scales for run in ((fresh, False), ([null], True))]
     products = math.prod(scales[0].rows.shape) * n_clusters
-    found = tree_reduce(_try_scale, starts, (n_clusters,), lazy, "try-scale", products)
-    gains = np.array(found)
-    choice = ScaleChoice(gains[:STARTS], gains[STARTS:], n_clusters, len(scales[0].rows))
+    shares = tree_reduce(_unexplained, runs, (n_clusters,), lazy, "try-scale", products)
+    before, after = (
+        np.array([trials.gains_over(each, of_null).sum() for each in within])
+        for trials, (*within, of_null) in zip(scales, np.array_split(shares, 2), strict=True)
+    )
+    choice = ScaleChoice(before, after, n_clusters, len(scales[0].rows))
     return survey if choice.standardize else own, choice
 
 
@@ -185,9 +193,15 @@ def _quantiles(
     return found
 
 
-def _try_scale(trials: Trials, seed: int, n_clusters: int) -> list[float]:
-    """Return the gain of one start over its own null (a task function)."""
-    fresh, null = spawned(seed, 2)
+def _unexplained(
+    trials: Trials, seeds: Sequence[int], of_null: bool, n_clusters: int
+) -> list[FloatArray]:
+    """Return the shares of the variance that are left within clusters, per start (a task function).
+
+    The clusters are those of the rows or, `of_null`, of noise.
+    """
     weights = trials.equal_weights
-    (labels,) = trials.with_weights(weights, n_clusters, [fresh])
-    return [float(trials.gains(labels, weights, null).sum())]
+    if of_null:
+        return [trials.null_within(weights, n_clusters, seed) for seed in seeds]
+    found = trials.with_weights(weights, n_clusters, seeds)
+    return [trials.partition(labels).within for labels in found]

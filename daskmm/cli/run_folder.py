@@ -239,6 +239,7 @@ def _label(model: Any, X: Any, writer: LabelWriter) -> Sampled | None:
     counts = np.asarray(in_blocks.chunks[0], dtype=np.int64)
     starts = np.cumsum(counts) - counts
     n_rows = int(counts.sum())
+    _refuse_other_rows(table, n_rows)
     chosen = _chosen(n_rows, model.n_features_in_)
     # Labels and rows, as unoptimised Delayed, form one graph, which loads each block once.
     label_blocks = delayed_blocks(in_blocks, together=True).ravel()
@@ -281,8 +282,9 @@ def _labels_in_blocks(model: Any, X: Any) -> Any:
 
 def _label_in_memory(model: Any, X: Any, labels: NDArray, writer: LabelWriter) -> Sampled:
     """Do the same as `_label` for rows in memory, or kept by the model (exact kernel k-means)."""
-    writer.append(labels)
     n_rows = len(labels)
+    _refuse_other_rows(X, n_rows)
+    writer.append(labels)
     chosen = _chosen(n_rows, model.n_features_in_)
     if hasattr(model, "X_fit_"):
         rows = Coordinates(model.mean_, model.scale_).to_input(np.asarray(model.X_fit_[chosen]))
@@ -291,6 +293,16 @@ def _label_in_memory(model: Any, X: Any, labels: NDArray, writer: LabelWriter) -
     else:
         rows = np.asarray(X)[chosen]
     return Sampled(rows, labels[chosen])
+
+
+def _refuse_other_rows(X: Any, n_labels: int) -> None:
+    """Refuse a table with another number of rows than there are labels; the number may be NaN."""
+    n_rows = X.shape[0]
+    if n_rows != n_labels and n_rows == n_rows:
+        raise ValueError(
+            f"X has {n_rows:,} rows, but the model was fitted to {n_labels:,} rows. Give the rows "
+            "of the fit; predict labels other rows."
+        )
 
 
 def _chosen(n_rows: int, n_features: int) -> NDArray[np.int64]:

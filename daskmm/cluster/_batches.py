@@ -16,25 +16,15 @@ from daskmm.engine.distributed import computed
 
 
 def batch_number(batch: Any) -> int:
-    """Return the number of a batch, given its number or date.
-
-    Raises
-    ------
-    ValueError
-        If `batch` is neither a date nor a whole number.
-    """
+    """Return the number of a batch, given its number or date; raise ValueError for others."""
     return int(_numbers(np.array([batch]))[0])
 
 
 def numbered_batches(X: Any, batches: Any) -> tuple[NDArray[np.int64], Any]:
     """Return the sorted numbers of the batches, and the place of each row's batch in them, from 1.
 
-    Parameters
-    ----------
-    X : table
-        The rows.
-    batches : str or array-like of shape (n_samples,)
-        Name of a column of `X`, or the batch of each row; the places of lazy batches are lazy.
+    `batches` is the name of a column of `X`, or the batch of each row; the places of lazy batches
+    are lazy.
     """
     if isinstance(batches, str):
         X = unwrapped(X)

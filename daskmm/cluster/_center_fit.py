@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +21,8 @@ from daskmm.cluster._choices import Choices, warn_of_number, with_same_data, wit
 from daskmm.cluster._far_clusters import warn_of_far_clusters
 from daskmm.cluster._fitted_centers import (
     FittedCenters,
-    attributes_of_centers,
-    attributes_of_columns,
-    attributes_of_profile,
-    attributes_of_rows,
+    attributes_of_clusters,
+    attributes_of_sample,
 )
 from daskmm.cluster._fitting import attributes_of_outcome, set_fitted
 from daskmm.cluster._mixed import checked_mixed, learned_coding
@@ -34,35 +32,36 @@ from daskmm.cluster._parameters import (
     anneals_on_sample,
     checked_distortion,
     cluster_range,
+    given_array,
     is_small,
     wanted_rows,
 )
-from daskmm.cluster._warnings import warn_convergence, warn_of_identifiers, warn_of_outcome
+from daskmm.cluster._warnings import (
+    warn_convergence,
+    warn_of_identifiers,
+    warn_of_outcome,
+    warn_of_scale,
+)
 from daskmm.data.blocks import Layout
 from daskmm.data.input import read_weighted
-from daskmm.data.lazy import in_memory
 from daskmm.data.mixed import Coding, expansion_of
 from daskmm.data.rasters import Raster, grid_of, pixels_of
 from daskmm.engine.first_pass import Survey, first_pass
 from daskmm.engine.first_pass import sample_size as usual_sample_size
-from daskmm.engine.passes import Passes, Persist, one_blas_thread, weighted_passes
+from daskmm.engine.passes import Passes, one_blas_thread, weighted_passes
 from daskmm.kmeans.assignment import labels_of, training_labels
-from daskmm.kmeans.belonging import profile_of_sample
 from daskmm.kmeans.costs import CenterCosts
 from daskmm.kmeans.fit import CentersFit, center_stages
 from daskmm.kmeans.mahalanobis import given_precision, total_precision, whitened
 from daskmm.kmeans.method import GIVEN, Method
 from daskmm.kmeans.near_rows import without_far_rows
-from daskmm.kmeans.sphere import on_sphere
-from daskmm.kmeans.sums import CenterState
-from daskmm.kmeans.updates import CentersProblem, Update
+from daskmm.kmeans.updates import CentersProblem
 from daskmm.mm.context import FitContext
 from daskmm.mm.driver import Schedule
-from daskmm.mm.journal import Journal
 from daskmm.mm.stages import Cost, Stage, nothing, run_stages
 from daskmm.numerics.columns import Expansion, MixedCoordinates
 from daskmm.numerics.distortions import DISTORTIONS
-from daskmm.numerics.rows import WhitenedCoordinates
+from daskmm.numerics.rows import SphereCoordinates, WhitenedCoordinates
 from daskmm.planning import Plan
 from daskmm.storage.records import registered
 
@@ -75,45 +74,6 @@ STARTS_IN_MEMORY, CENTERS_OF_STARTS = 8, 2048
 # Seed of the trials that choose the scale. Rows that are all in the sample get the same scale for
 # any `random_state`, and so does a fit from given centres.
 SCALE_SEED = 0
-
-
-class CenterEstimator(Protocol):
-    """What a fit of centres needs from its estimator: parameters, and methods of the algorithm."""
-
-    n_clusters: Any
-    max_clusters: int | None
-    init: Any
-    n_init: int | str
-    sample_size: int | str | None
-    persist: Persist
-    polish: bool
-    tol: float
-    random_state: Any
-    standardize: Any
-    distortion: str
-    metric_params: dict[str, Any] | None
-    missing: str
-    empty_rows: str
-    empty_cluster: str
-    trim: float
-    # Whether features with missing values count in distances as much as those without.
-    _weighs_shares: ClassVar[bool]
-    # Whether feature weights are learned.
-    _weighs_features: ClassVar[bool]
-
-    def _schedule(self, critical_power: Callable[[], float]) -> Schedule:
-        """Return the schedule of the powers for data with this critical power."""
-
-    def _of_clusters(self, survey: Survey, seed: int) -> Survey:
-        """Return the survey; features that cannot make clusters are treated as constant."""
-
-    def _weights_for_number(self, survey: Survey, seed: int, lazy: bool) -> FloatArray | None:
-        """Return feature weights for choosing the number of clusters; None for equal ones."""
-
-    def _update(
-        self, survey: Survey, n_clusters: int, seed: int, lazy: bool, journal: Journal
-    ) -> tuple[Update, dict[str, Any], CenterState | None]:
-        """Return the update of the MM steps, its fitted attributes, and one more start or None."""
 
 
 @registered
@@ -143,22 +103,14 @@ def earlier_model(estimator: Any) -> EarlierModel | None:
 
 @dataclass(frozen=True)
 class CenterRecipe:
-    """How an estimator is fitted: the stages before the starting centres, and their cost.
+    """How an estimator is fitted: the stages before the starting centres, and their cost."""
 
-    Attributes
-    ----------
-    model : CenterEstimator
-        Copy of the estimator that is fitted.
-    earlier : EarlierModel or None
-        The model from which the fit continues.
-    """
-
-    model: CenterEstimator
-    earlier: EarlierModel | None = None
+    model: Any  # copy of the `CenterClusterer` that is fitted
+    earlier: EarlierModel | None = None  # the model from which the fit continues
 
     def fit(self, X: Any, sample_weight: Any, feature_dim: str | None, context: FitContext) -> None:
         """Fit the estimator, which has no fitted attributes yet."""
-        model: Any = self.model
+        model = self.model
         X, coding = self._opened(X, feature_dim)
         table, weights = read_weighted(model, X, sample_weight, reset=True)
         expansion = None if coding is None else expansion_of(coding.columns)
@@ -188,6 +140,30 @@ class CenterRecipe:
         model.n_passes_, model.n_samples_seen_ = passes.n_passes, fit.survey.n_rows
         warn_of_outcome(vars(model), fit.result, found["n_clusters_"], found["s_"], context)
         warn_of_far_clusters(model)
+        self._warn_of_sizes(fit)
+
+    def _check_sizes(self) -> None:
+        """Raise ValueError if sizes cannot be bounded with these parameters."""
+        own = self.model
+        if own.max_cluster_size is None:
+            return
+        plain = own.distortion in ("sqeuclidean", "cosine") and own.missing == "error"
+        if not plain or own.trim or not own.polish:
+            raise ValueError(
+                f"max_cluster_size={own.max_cluster_size!r} needs complete rows "
+                "(missing='error'), distortion 'sqeuclidean' or 'cosine', trim=0 and hard steps "
+                "(polish=True)."
+            )
+
+    def _warn_of_sizes(self, fit: CentersFit) -> None:
+        largest = float(fit.result.scored.cluster_weights.max())
+        if largest > fit.most and fit.context.stopped is None:
+            warn_convergence(
+                f"max_cluster_size={self.model.max_cluster_size!r} is not met: the largest cluster "
+                f"has size {largest:.6g}, and the bound is {fit.most:.6g}. Identical rows cannot "
+                "be divided, and bounds below 1.5 times the mean size are often out of reach while "
+                "each row has its nearest centre."
+            )
 
     def _opened(self, X: Any, feature_dim: str | None) -> tuple[Any, Coding | None]:
         """Return a Raster of an xarray object, a coded frame and its coding, or `X` unchanged."""
@@ -202,7 +178,7 @@ class CenterRecipe:
         """Return the last stage of a fit, in the coordinates of the fitted model."""
 
         def labelled(fit: CentersFit) -> CentersFit:
-            model: Any = self.model
+            model = self.model
             fitted, sample = FittedCenters.of(model), fit.survey.sample
             coordinates, state = fitted.coordinates, fitted.state
             nearest, bounds = labels_of, fit.bounds
@@ -213,8 +189,7 @@ class CenterRecipe:
             labels = training_labels(fit.problem.passes, coordinates, state, function=nearest)
             set_fitted(
                 model,
-                attributes_of_profile(profile_of_sample(sample, state)),
-                attributes_of_columns(sample, coordinates, state),
+                attributes_of_sample(sample, coordinates, state),
                 fitted_labels(labels, X, labels_of, coordinates, state),
             )
             return fit
@@ -226,6 +201,7 @@ class CenterRecipe:
         own = self.model
         scaling = bool(self._scaling(passes.blocks.layout))
         checked_distortion(own.distortion, own.metric_params, own.missing, own.empty_rows, scaling)
+        self._check_sizes()
         passes.count_rows()
         layout = passes.blocks.layout
         method = self._method(layout)
@@ -254,7 +230,7 @@ class CenterRecipe:
             plan = self.plan(choices.layout, True, method=choices.method)
             choices.context.expect(plan.stages, self.model.tol)
         weights = earlier.feature_weights_ if earlier is not None else None
-        return CentersFit(
+        fit = CentersFit(
             CentersProblem(
                 choices.passes, survey.coordinates, survey.weight, choices.update, survey.spread
             ),
@@ -267,6 +243,13 @@ class CenterRecipe:
             weights if self.model._weighs_features else None,
             choices.found if given is None else None,
         )
+        if fit.most < survey.weight / choices.method.n_clusters:
+            raise ValueError(
+                f"max_cluster_size={self.model.max_cluster_size!r} is too small: rows of weight "
+                f"{survey.weight:.6g} in {choices.method.n_clusters} clusters have "
+                f"{survey.weight / choices.method.n_clusters:.6g} each on average."
+            )
+        return fit
 
     def _surveyed(self, choices: Choices) -> Choices:
         """Make the first pass."""
@@ -295,10 +278,9 @@ class CenterRecipe:
         """Mark the rows of the sample that `trim` leaves out of all choices and starts."""
         if not self.model.trim:
             return survey
-        number = self.model.n_clusters
         return without_far_rows(
             survey,
-            some_clusters(survey) if isinstance(number, str) else int(number),
+            some_clusters(survey, self.model.n_clusters),
             float(self.model.trim),
             choices.seeds[0],
             bool(self._scaling(choices.layout)),
@@ -317,12 +299,19 @@ class CenterRecipe:
         dense = self.model.missing == "error" and not layout.sparse
         return "auto" if dense and self.model.distortion == "sqeuclidean" else False
 
+    def _has_no_scale(self, layout: Layout) -> bool:
+        """Return whether "auto" would decide about the scale if no values were missing."""
+        squared = self.model.standardize == "auto" and self.model.distortion == "sqeuclidean"
+        return squared and not layout.sparse
+
     def _choose_scale(self, choices: Choices) -> Choices:
         """Choose the scale of the features, if the sample decides about it."""
+        survey = choices.survey
         if self._scaling(choices.layout) != "auto":
+            if self._has_no_scale(choices.layout):
+                warn_of_scale(self.model, survey.variance)
             return choices
-        survey, n_clusters = choices.survey, self.model.n_clusters
-        some = some_clusters(survey) if isinstance(n_clusters, str) else int(n_clusters)
+        some = some_clusters(survey, self.model.n_clusters)
         chosen, path = choose_scale(survey, some, SCALE_SEED, choices.layout.lazy)
         return replace(choices, survey=chosen).with_fitted(standardize_path_=path)
 
@@ -349,7 +338,8 @@ class CenterRecipe:
         """Convert the survey to the coordinates where distances are measured."""
         survey = choices.survey
         if self.model.distortion == "cosine":
-            return replace(choices, survey=on_sphere(survey))
+            sphere = SphereCoordinates(len(survey.variance))
+            return replace(choices, survey=survey.transformed(sphere, sphere.to_model))
         if self.model.distortion != "mahalanobis":
             return choices
         given = given_precision(self.model.metric_params, len(survey.variance))
@@ -362,7 +352,7 @@ class CenterRecipe:
         update, fitted, found = self.model._update(
             survey, choices.method.n_clusters, seed, choices.lazy, choices.context.journal
         )
-        trimmed = replace(update, trim=float(self.model.trim))  # type: ignore[type-var]
+        trimmed = replace(update, trim=float(self.model.trim))
         return replace(choices, update=trimmed, found=found).with_fitted(**fitted)
 
     def _choose_schedule(self, choices: Choices) -> Choices:
@@ -428,11 +418,8 @@ class CenterRecipe:
         earlier = self.earlier
         if earlier is None and isinstance(self.model.init, str):
             return None
-        try:
-            given = self.model.init if earlier is None else earlier.cluster_centers_
-            centers = in_memory(given).astype(np.float64)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"init must be an array of numbers: {error}") from error
+        given = self.model.init if earlier is None else earlier.cluster_centers_
+        centers = given_array(given, "init")
         n_clusters = self.model.n_clusters
         if isinstance(n_clusters, str) and earlier is None:
             raise ValueError("init must be the name of a method where n_clusters='auto'.")
@@ -447,8 +434,6 @@ class CenterRecipe:
                 f"shape {centers.shape}; with n_clusters={self.model.n_clusters} and "
                 f"{n_features} features it must be {expected}."
             )
-        if not np.isfinite(centers).all():
-            raise ValueError("init contains NaN or infinity.")
         return centers
 
     def plan(self, layout: Layout, timed: bool = False, method: Method | None = None) -> Plan:
@@ -488,6 +473,7 @@ class CenterRecipe:
             weighted and self._restarts(schedule),
             empty_cluster=model.empty_cluster,
             trim=float(model.trim),
+            max_cluster_size=model.max_cluster_size,
             learns_metric=model.distortion == "mahalanobis" and model.metric_params is None,
             # Rows on the unit sphere have no heavy tails.
             by_distance=on_sample and model.distortion not in ("cosine", "mixed"),
@@ -500,9 +486,8 @@ def attributes_of_fit(fit: CentersFit) -> dict[str, Any]:
     state, scored = outcome.run.state, outcome.scored
     found = {
         **attributes_of_outcome(outcome, fit.before),
-        **attributes_of_centers(coordinates, state),
-        **attributes_of_rows(
-            scored.state, scored.cluster_weights, scored.value_weights, coordinates
+        **attributes_of_clusters(
+            coordinates, state, scored.state, scored.cluster_weights, scored.value_weights
         ),
         "mean_": coordinates.mean,
         "scale_": coordinates.scale,
@@ -515,6 +500,8 @@ def attributes_of_fit(fit: CentersFit) -> dict[str, Any]:
     return found
 
 
-def some_clusters(survey: Survey) -> int:
-    """Return the number of clusters for choices that are made before the number is known."""
+def some_clusters(survey: Survey, n_clusters: int | str) -> int:
+    """Return the number of clusters for choices that are made before "auto" is."""
+    if not isinstance(n_clusters, str):
+        return int(n_clusters)
     return max(1, min(SOME_CLUSTERS, len(survey.sample.rows) // LEAST_ROWS))

@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskmm.auto.n_clusters import ClusterNumberPath
 from daskmm.auto.standardize import ScaleChoice
 from daskmm.cluster._center_fit import CenterRecipe, earlier_model
+from daskmm.cluster._docs import documented
 from daskmm.cluster._estimator import MMClusterer
 from daskmm.cluster._export import nearest_center_pipeline, nearest_direction_pipeline, with_names
 from daskmm.cluster._fitted_centers import FittedCenters, attributes_of_profile
@@ -25,11 +26,12 @@ from daskmm.cluster._fitting import fitting, lock_of, replace_fitted, set_fitted
 from daskmm.cluster._mixed import planned
 from daskmm.cluster._nearest import NearestCenter
 from daskmm.cluster._output import labels_of_table, values_of_table
-from daskmm.cluster._parameters import METRIC, SAMPLING, Constraints, cluster_range
+from daskmm.cluster._parameters import METRIC, SAMPLING, Constraints
 from daskmm.cluster._partial_fit import name_of_call, updated_model
-from daskmm.cluster._sklearn import Interval, StrOptions
+from daskmm.cluster._sklearn import Interval, RealNotInt, StrOptions
 from daskmm.cluster._stability import stability
 from daskmm.cluster._warnings import warn_of_empty_rows
+from daskmm.data.blocks import Layout
 from daskmm.data.errors import SparseRowsError
 from daskmm.data.mixed import Column
 from daskmm.data.rasters import pixels_of
@@ -62,6 +64,7 @@ from daskmm.planning import Plan
 RELOCATION_SEED = 0
 
 
+@documented
 class CenterClusterer(NearestCenter):
     """Base of the estimators whose clusters are centres.
 
@@ -85,6 +88,11 @@ class CenterClusterer(NearestCenter):
         "forget": [None, str, Interval(Real, 0, None, closed="neither")],
         "empty_cluster": [StrOptions({"farthest", "random", "restart", "error"})],
         "trim": [Interval(Real, 0, 1, closed="left")],
+        "max_cluster_size": [
+            None,
+            Interval(Integral, 1, None, closed="left"),
+            Interval(RealNotInt, 1, None, closed="left"),
+        ],
     }
     # Whether features with missing values count in distances as much as those without.
     _weighs_shares: ClassVar[bool] = False
@@ -100,6 +108,7 @@ class CenterClusterer(NearestCenter):
     missing: str
     empty_cluster: str
     trim: float
+    max_cluster_size: float | None
     # Not all of these estimators have this parameter.
     polish: bool = True
     forget: float | str | None
@@ -168,8 +177,7 @@ class CenterClusterer(NearestCenter):
             a dask array of sparse blocks, or an AnnData object; then ``mean_`` is 0, as sparse rows
             are not shifted. Data in memory are clustered by threads of this process. Dask and zarr
             data are streamed through the active dask scheduler, each block loaded once per pass.
-        y : ignored
-            Present for scikit-learn's interface.
+        [y]
         sample_weight : array-like or dask Array of shape (n_samples,), optional
             Weights, not negative; chunked in any way. A row of integer weight v counts like v
             copies of it. For a raster, the weights may also be an array or DataArray on its grid.
@@ -188,9 +196,7 @@ class CenterClusterer(NearestCenter):
         ValueError
             If a parameter or the data cannot be used. If a value is at fault, the message names its
             block and row.
-        KeyboardInterrupt
-            If the user interrupts the fit. If at least one iteration has been completed, the
-            estimator is fitted, with the model of the last complete iteration.
+        [interrupt]
         """
         self._validate_params()
         with fitting(self) as (model, context):
@@ -245,12 +251,7 @@ class CenterClusterer(NearestCenter):
 
         Parameters
         ----------
-        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Rows that arrived.
-        y : ignored
-            Present for scikit-learn's interface.
-        sample_weight : array-like or dask Array of shape (n_samples,), optional
-            Sample weights, not negative; all 1 by default.
+        [arrived, y, sample_weight]
         key : str or int, optional
             Name of these rows, such as a date or a path. A call with a key that was used before
             replaces the record of that call, so its rows are not counted twice; visiting all keys
@@ -259,8 +260,7 @@ class CenterClusterer(NearestCenter):
             half-life, a call with a known key makes no records fade: its rows get the weight to
             which the replaced rows had faded. So a call can be repeated safely, and rows of another
             day need another key.
-        feature_dim : str, optional
-            Dimension of the features of an xarray DataArray or Dataset; by default that of the fit.
+        [feature_dim]
         unknown : {"error", "missing"}, optional
             Whether levels of mixed columns that the fit did not see raise an error, or are taken as
             missing values; by default as in the fit. It cannot be given in a first call, which is a
@@ -327,10 +327,7 @@ class CenterClusterer(NearestCenter):
 
         Parameters
         ----------
-        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Columns of a DataFrame are found by name, in any order and among others.
-        feature_dim : str, optional
-            Dimension of the features of an xarray DataArray or Dataset; by default that of the fit.
+        [rows_by_name, feature_dim]
         outliers : float, optional
             Share of the training rows, in (0, 1), that counts as outliers. It sets a limit on
             `score_samples`, below which this share of the training rows lies; rows below it get the
@@ -372,10 +369,7 @@ class CenterClusterer(NearestCenter):
 
         Parameters
         ----------
-        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Rows of what the model was fitted to.
-        feature_dim : str, optional
-            Dimension of the features of an xarray DataArray or Dataset; by default that of the fit.
+        [rows, feature_dim]
 
         Returns
         -------
@@ -391,10 +385,7 @@ class CenterClusterer(NearestCenter):
 
         Parameters
         ----------
-        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Rows of what the model was fitted to.
-        feature_dim : str, optional
-            Dimension of the features of an xarray DataArray or Dataset; by default that of the fit.
+        [rows, feature_dim]
         power : float, optional
             The power s < 0; −∞ for hard memberships. By default it is that of `predict_proba`.
 
@@ -426,10 +417,7 @@ class CenterClusterer(NearestCenter):
 
         Parameters
         ----------
-        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Rows of what the model was fitted to.
-        feature_dim : str, optional
-            Dimension of the features of an xarray DataArray or Dataset; by default that of the fit.
+        [rows, feature_dim]
 
         Returns
         -------
@@ -449,12 +437,7 @@ class CenterClusterer(NearestCenter):
 
         Parameters
         ----------
-        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Rows of what the model was fitted to.
-        sample_weight : array-like or dask Array of shape (n_samples,), optional
-            Sample weights, not negative; all 1 by default.
-        feature_dim : str, optional
-            Dimension of the features of an xarray DataArray or Dataset; by default that of the fit.
+        [rows, sample_weight, feature_dim]
 
         Returns
         -------
@@ -512,14 +495,7 @@ class CenterClusterer(NearestCenter):
 
         Parameters
         ----------
-        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Rows of what the model was fitted to.
-        y : ignored
-            Present for scikit-learn's interface.
-        sample_weight : array-like or dask Array of shape (n_samples,), optional
-            Sample weights, not negative; all 1 by default.
-        feature_dim : str, optional
-            Dimension of the features of an xarray DataArray or Dataset; by default that of the fit.
+        [rows, y, sample_weight, feature_dim]
 
         Returns
         -------
@@ -566,9 +542,7 @@ class CenterClusterer(NearestCenter):
         ----------
         X, feature_dim : as in `fit`
             Table that might be fitted.
-        measure : bool
-            Whether to load one block of lazy data, and to predict seconds by the time that this
-            takes. Otherwise no value is read, and a nanosecond per byte is assumed.
+        [measure]
 
         Returns
         -------
@@ -581,5 +555,7 @@ class CenterClusterer(NearestCenter):
         """
         self._validate_params()
         X = planned(X) if self.distortion == "mixed" else pixels_of(X, feature_dim)
-        layout = self._planned_layout(X, cluster_range(self)[0], measure)
-        return CenterRecipe(unfitted(self), earlier_model(self)).plan(layout, timed=True)
+        return super().plan(X, measure=measure)
+
+    def _plan_of(self, layout: Layout, timed: bool = False) -> Plan:
+        return CenterRecipe(unfitted(self), earlier_model(self)).plan(layout, timed)

@@ -23,42 +23,18 @@ from daskmm.numerics.columns import Expansion
 
 @dataclass(frozen=True)
 class Choices:
-    """The first pass of a fit of centres, and the choices made on its sample.
+    """The first pass of a fit of centres, and the choices made on its sample."""
 
-    Attributes
-    ----------
-    passes : Passes
-        Passes over the table, whose rows have been counted.
-    context : FitContext
-        Journal, callbacks and request to stop.
-    method : Method
-        How the fit proceeds, given its parameters and the layout of the table.
-    rng : RandomState
-        Draws the seeds.
-    expansion : Expansion or None
-        Features of coded columns.
-    seeds : list of int
-        The seed of the first pass, then one per start.
-    survey : Survey
-        Result of the first pass, in the coordinates chosen so far.
-    update : Update
-        The update of the MM steps.
-    found : CenterState or None
-        Clusters that were found while a parameter was chosen.
-    fitted : dict
-        Fitted attributes that the choices determine.
-    """
-
-    passes: Passes
+    passes: Passes  # whose rows have been counted
     context: FitContext
-    method: Method
+    method: Method  # given the parameters and the layout of the table
     rng: np.random.RandomState
-    expansion: Expansion | None = None
-    seeds: list[int] = field(default_factory=list)
-    survey: Survey = MADE_LATER
+    expansion: Expansion | None = None  # features of coded columns
+    seeds: list[int] = field(default_factory=list)  # of the first pass, then of each start
+    survey: Survey = MADE_LATER  # in the coordinates chosen so far
     update: Update = MADE_LATER
-    found: CenterState | None = None
-    fitted: dict[str, Any] = field(default_factory=dict)
+    found: CenterState | None = None  # clusters that were found while a parameter was chosen
+    fitted: dict[str, Any] = field(default_factory=dict)  # attributes that the choices determine
 
     @property
     def layout(self) -> Layout:
@@ -112,14 +88,8 @@ _FEW_TRIED = (
 def warn_of_number(path: ClusterNumberPath, most: int | None, what: str = "clusters") -> None:
     """Warn if no clusters were found, or the largest number that the choice allowed.
 
-    Parameters
-    ----------
-    path : ClusterNumberPath
-        The numbers that were compared.
-    most : int or None
-        Largest number that was allowed.
-    what : {"clusters", "components"}
-        Word that the estimator uses for clusters.
+    `most` is the largest number that the parameters allow; `what` is the estimator's word for
+    clusters.
     """
     if path.n_clusters == 1:
         warn_user(_NO_CLUSTERS.format(path=f"n_{what}_path_"), UserWarning)

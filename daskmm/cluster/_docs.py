@@ -1,35 +1,38 @@
-"""Texts of parameters and attributes that several estimators share.
+"""Texts of parameters, attributes and errors that several estimators share.
 
-A line such as ``[init, n_init]`` in the docstring of a class decorated with `documented` is
-replaced by these texts.
+A line such as ``[init, n_init]`` in the docstring of a class decorated with `documented`, or of one
+of its methods, is replaced by these texts.
 """
 
 from __future__ import annotations
 
 import re
+import textwrap
+from types import FunctionType
 from typing import TypeVar
 
 T = TypeVar("T", bound=type)
 
-_LINE = re.compile(r"^ {4}\[([a-z_, ]+)\]$", re.MULTILINE)
+_LINE = re.compile(r"^( *)\[([a-z_, ]+)\]$", re.MULTILINE)
 
 
 def documented(cls: T) -> T:
-    """Class decorator: insert the shared texts into the docstring."""
-    if cls.__doc__:  # None under python -OO
-        cls.__doc__ = with_shared_texts(cls.__doc__)
+    """Class decorator: insert the shared texts into the docstrings of a class and its methods."""
+    own = [each for each in vars(cls).values() if isinstance(each, FunctionType)]
+    for each in (cls, *own):
+        if each.__doc__:  # None under python -OO
+            each.__doc__ = with_shared_texts(each.__doc__)
     return cls
 
 
 def with_shared_texts(doc: str) -> str:
     """Return a docstring in which the shared texts are inserted."""
-    return _LINE.sub(
-        lambda line: "\n".join(_indented(TEXTS[name]) for name in line[1].split(", ")), doc
-    )
 
+    def texts(line: re.Match[str]) -> str:
+        shared = "\n".join(TEXTS[name].strip("\n") for name in line[2].split(", "))
+        return textwrap.indent(shared, line[1])
 
-def _indented(text: str) -> str:
-    return "\n".join(f"    {line}" for line in text.strip("\n").split("\n"))
+    return _LINE.sub(texts, doc)
 
 
 TEXTS = {
@@ -171,6 +174,15 @@ trim : float, default=0
     whole table, that is, with given centres or ``sample_size=None``. A cluster of fewer rows than
     the share may be left out too. `partial_fit` leaves out this share of the rows of each call. A
     fit warns if few rows, far from all others, have centres of their own.
+""",
+    "max_cluster_size": """
+max_cluster_size : int, float or None, default=None
+    Largest size of a cluster. An integer is a number of rows (their weight, if they have weights);
+    a floating-point number is a multiple of the mean size, such as 2.0. Clusters that are too large
+    are divided, and as many pairs of small ones are merged, in up to 12 rounds of few hard steps on
+    top of `max_iter`. Each row has its nearest centre all the same. Bounds from about 1.5 times the
+    mean are usually met; the fit warns if the bound is not. Only for complete rows, with squared
+    Euclidean or cosine distances.
 """,
     "forget": """
 forget : float or str, optional
@@ -319,5 +331,44 @@ cluster's rows (for "manhattan" and "euclidean", of a sample of them) that have 
 feature; `summary_` has the shares that lack one, and no cluster is named after a feature that most
 of its rows lack. A feature without any value is an error, and so is a row without any value, unless
 ``empty_rows="label"``.
+""",
+    # Parameters and errors of methods.
+    "rows": """
+X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+    Rows of what the model was fitted to.
+""",
+    "rows_by_name": """
+X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+    Columns of a DataFrame are found by name, in any order and among others.
+""",
+    "arrived": """
+X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+    Rows that arrived.
+""",
+    "y": """
+y : ignored
+    Present for scikit-learn's interface.
+""",
+    "sample_weight": """
+sample_weight : array-like or dask Array of shape (n_samples,), optional
+    Sample weights, not negative; all 1 by default.
+""",
+    "copies": """
+sample_weight : array-like or dask Array of shape (n_samples,), optional
+    Weights, not negative; chunked in any way. A row of integer weight v counts like v copies of it.
+""",
+    "feature_dim": """
+feature_dim : str, optional
+    Dimension of the features of an xarray DataArray or Dataset; by default that of the fit.
+""",
+    "measure": """
+measure : bool
+    Whether to load one block of lazy data, and to predict seconds by the time that this takes.
+    Otherwise no value is read, and a nanosecond per byte is assumed.
+""",
+    "interrupt": """
+KeyboardInterrupt
+    If the user interrupts the fit. If at least one iteration has been completed, the estimator is
+    fitted, with the model of the last complete iteration.
 """,
 }

@@ -27,14 +27,8 @@ def nearest_center_pipeline(
 ) -> BaseEstimator:
     """Return a KMeans with given centres, after a scaler if features are scaled or weighted.
 
-    Parameters
-    ----------
-    centers : ndarray of shape (n_clusters, n_features)
-        Centres in the units of the input.
-    mean, scale : ndarray of shape (n_features,)
-        Distances are measured between rows ``(x − mean) / scale``.
-    weights : ndarray of shape (n_features,) or None
-        Feature weights; None for equal ones.
+    Centres are in the units of the input; distances are measured between rows ``(x − mean) /
+    scale``.
     """
     if weights is None and (scale == 1).all():
         return _kmeans(centers)

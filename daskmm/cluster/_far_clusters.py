@@ -23,13 +23,7 @@ _EQUAL = 1e-6
 
 
 def far_clusters(model: Any) -> NDArray[np.int64]:
-    """Return the clusters of a fitted model that hold nearly no rows and are far from all others.
-
-    Parameters
-    ----------
-    model : fitted estimator with centres
-        Its `typical_distances_` are known.
-    """
+    """Return the clusters of a model that hold nearly no rows and are far from all others."""
     sizes, n_rows = model.cluster_sizes_, model.n_samples_seen_
     largest = min(max(_SHARE, _ROWS / n_rows), _OF_AVERAGE / len(sizes))
     few = (sizes > 0) & (sizes <= largest * sizes.sum())

@@ -199,32 +199,19 @@ def numbers_of_tests(statistics: list[Statistic]) -> FloatArray:
 
 @dataclass(frozen=True)
 class Tested:
-    """Tests of the latest batch alone, and of means of several latest batches.
+    """Tests of the latest batch alone, and of means of several latest batches."""
 
-    Attributes
-    ----------
-    lengths : list of int
-        How many of the latest batches each test averages.
-    deviations : list of Deviation
-        Deviation of these batches from their forecast, for each length.
-    p_values : ndarray of shape (n_lengths, n_statistics)
-        Adjusted p-values; 1 where the shift is within the tolerance.
-    limits : ndarray of shape (n_statistics,)
-        How far the latest batch may deviate by chance.
-    """
-
-    lengths: list[int]
-    deviations: list[Deviation]
+    lengths: list[int]  # how many of the latest batches each test averages
+    deviations: list[Deviation]  # deviation of these batches from their forecast, for each length
+    # Adjusted p-values; 1 where the shift is within the tolerance, (n_lengths, n_statistics).
     p_values: FloatArray
-    limits: FloatArray
+    limits: FloatArray  # how far the latest batch may deviate by chance, (n_statistics,)
 
     def jumps(self, level: float) -> FloatArray:
         """Return each statistic's shift (0 for none), and in how many of the latest batches."""
-        least, shifts = (
-            self.p_values.argmin(axis=0)[None],
-            [each.shifts for each in self.deviations],
-        )
-        found = np.take_along_axis(np.array(shifts), least, axis=0)[0]
+        least = self.p_values.argmin(axis=0)[None]
+        shifts = np.array([each.shifts for each in self.deviations])
+        found = np.take_along_axis(shifts, least, axis=0)[0]
         differs = self.p_values.min(axis=0) <= level
         return np.stack([np.where(differs, found, 0.0), np.array(self.lengths)[least[0]]])
 

@@ -18,7 +18,7 @@ from daskmm.data.mixed import Coding
 from daskmm.data.rasters import grid_of, pixels_of
 from daskmm.engine.moments import Sample
 from daskmm.engine.passes import Passes, weighted_passes
-from daskmm.kmeans.belonging import DistanceProfile, shares_with_value
+from daskmm.kmeans.belonging import DistanceProfile, profile_of_sample, shares_with_value
 from daskmm.kmeans.sums import CenterState
 from daskmm.numerics.columns import MixedCoordinates
 from daskmm.numerics.distortions import DISTORTIONS
@@ -40,43 +40,19 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True)
 class FittedCenters:
-    """The clusters of a fitted model, computed from its public attributes only.
-
-    Attributes
-    ----------
-    coordinates : FeatureCoordinates
-        The model's coordinates.
-    state : CenterState
-        Centres and feature weights in these coordinates, and the distortion.
-    coding : Coding or None
-        How mixed columns are coded; None for a table of numbers.
-    feature_dim : str or None
-        Dimension of the features of a raster; None for other tables.
-    """
+    """The clusters of a fitted model, computed from its public attributes only."""
 
     coordinates: FeatureCoordinates
-    state: CenterState
-    coding: Coding | None = None
-    feature_dim: str | None = None
+    state: CenterState  # centres and feature weights in these coordinates, and the distortion
+    coding: Coding | None = None  # how mixed columns are coded; None for a table of numbers
+    feature_dim: str | None = None  # dimension of the features of a raster; None for other tables
 
     @classmethod
     def of(cls, model: BaseEstimator, unknown: str | None = None) -> Self:
-        """Return the clusters of a fitted model.
+        """Return the clusters of a fitted model, as they are at the time of the call.
 
-        Parameters
-        ----------
-        model : estimator with centres
-            Fitted model; a simultaneous fit in another thread does not change the result.
-        unknown : {"error", "missing"} or None
-            Whether levels of mixed columns that the fit did not see raise an error or are taken as
-            missing values; None to follow the model's parameters.
-
-        Raises
-        ------
-        NotFittedError
-            If the model is not fitted.
-        ValueError
-            If `unknown` is given, and the model has no mixed columns.
+        `unknown` says whether levels of mixed columns that the fit did not see raise an error
+        ("error") or are taken as missing values ("missing"); None follows the model's parameters.
         """
         values = vars(model)  # a fit replaces this dictionary and does not change it
         check_is_fitted(model, "cluster_centers_")
@@ -164,11 +140,11 @@ def attributes_of_profile(profile: DistanceProfile) -> dict[str, Any]:
     }
 
 
-def attributes_of_columns(
+def attributes_of_sample(
     sample: Sample, coordinates: FeatureCoordinates, state: CenterState
 ) -> dict[str, Any]:
-    """Return the fitted attributes of columns that a sample of the rows determines."""
-    found, groups = {}, None
+    """Return the fitted attributes that a sample of the rows determines."""
+    found, groups = attributes_of_profile(profile_of_sample(sample, state)), None
     if isinstance(coordinates, MixedCoordinates):
         groups = coordinates.expansion.groups
     if state.distortion.degree == 1 and state.partial:
@@ -179,49 +155,35 @@ def attributes_of_columns(
     return found
 
 
-def attributes_of_rows(
+def attributes_of_clusters(
+    coordinates: FeatureCoordinates,
     state: CenterState,
+    means: CenterState,
     weights: FloatArray,
     value_weights: FloatArray | None,
-    coordinates: FeatureCoordinates,
-) -> dict[str, FloatArray]:
-    """Return the fitted attributes `cluster_means_` and, of rows with gaps, `value_shares_`.
+) -> dict[str, Any]:
+    """Return the fitted centres, feature weights (one per mixed column) and means of clusters.
 
-    There are none for distances whose centres are medians.
-
-    Parameters
-    ----------
-    state : CenterState
-        State whose centres are the means of the rows of each cluster.
-    weights : ndarray of shape (n_clusters,)
-        Sum of the sample weights of these rows.
-    value_weights : ndarray of shape (n_clusters, n_features) or (n_clusters, 1), or None
-        The same of the rows that have a value; None to leave out `value_shares_`.
-    coordinates : FeatureCoordinates
-        The model's coordinates.
+    The centres of `means` are those of the rows of each cluster, whose sample weights sum to
+    `weights`, and those of the rows that have a value to `value_weights`. There are no means for
+    distances whose centres are medians.
     """
-    if state.distortion.degree == 1:
-        return {}
-    # The centre of a cluster without rows may have been moved.
-    means = np.where(weights[:, None] > 0, coordinates.to_input(state.centers), np.nan)
-    found = {"cluster_means_": means}
-    mixed = coordinates if isinstance(coordinates, MixedCoordinates) else None
-    if value_weights is not None and (mixed is not None or state.partial):
-        held = np.broadcast_to(value_weights, means.shape)
-        if mixed is not None:
-            held = np.take(held, mixed.expansion.starts, axis=1)
-        unknown = np.full(held.shape, np.nan)
-        shares = np.divide(held, weights[:, None], out=unknown, where=weights[:, None] > 0)
-        found["value_shares_"] = np.where(shares > 1.0 - _ROUNDING, 1.0, shares)
-    return found
-
-
-def attributes_of_centers(coordinates: FeatureCoordinates, state: CenterState) -> dict[str, Any]:
-    """Return the fitted centres and feature weights; a mixed column has one weight."""
     found: dict[str, Any] = {"cluster_centers_": coordinates.to_input(state.centers)}
-    weights = state.feature_weights
-    if weights is not None:
-        if isinstance(coordinates, MixedCoordinates):
-            weights = weights[coordinates.expansion.starts]
-        found["feature_weights_"] = weights
+    own = state.feature_weights
+    if own is not None and isinstance(coordinates, MixedCoordinates):
+        own = own[coordinates.expansion.starts]
+    if own is not None:
+        found["feature_weights_"] = own
+    if means.distortion.degree != 1:
+        # The centre of a cluster without rows may have been moved.
+        of_rows = coordinates.to_input(means.centers)
+        found["cluster_means_"] = np.where(weights[:, None] > 0, of_rows, np.nan)
+        mixed = coordinates if isinstance(coordinates, MixedCoordinates) else None
+        if value_weights is not None and (mixed is not None or means.partial):
+            held = np.broadcast_to(value_weights, of_rows.shape)
+            if mixed is not None:
+                held = np.take(held, mixed.expansion.starts, axis=1)
+            unknown = np.full(held.shape, np.nan)
+            shares = np.divide(held, weights[:, None], out=unknown, where=weights[:, None] > 0)
+            found["value_shares_"] = np.where(shares > 1.0 - _ROUNDING, 1.0, shares)
     return found

@@ -49,19 +49,10 @@ def is_fitted_name(name: str) -> bool:
 
 
 def check_fitted(fitted: dict[str, Any]) -> None:
-    """Raise an error for fitted attributes that no fit can have set.
+    """Raise ValueError for fitted attributes that no fit can have set.
 
-    Parameters
-    ----------
-    fitted : dict
-        Values by the names of the attributes.
-
-    Raises
-    ------
-    ValueError
-        If an attribute is not one that a fit sets, if an array that predictions use has a value
-        that is not finite or has the wrong sign, or if shapes disagree. The message names the
-        attribute.
+    That is, if a name is not one that a fit sets, if an array that predictions use has a value that
+    is not finite or has the wrong sign, or if shapes disagree. The message names the attribute.
     """
     for name in fitted:
         if not is_fitted_name(name):

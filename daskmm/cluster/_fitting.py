@@ -104,12 +104,7 @@ def attributes_of_outcome(
 ) -> dict[str, Any]:
     """Return the fitted attributes that every outcome of the MM driver has.
 
-    Parameters
-    ----------
-    outcome : Outcome
-        Result of the passes.
-    before : sequence of list of IterationRecord
-        History of each start on a sample or on low-rank features.
+    `before` is the history of each start on a sample or on low-rank features.
     """
     history = outcome.run.history
     # The state of a fit that was stopped holds the power of the next step, which was not taken.

@@ -18,6 +18,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from daskmm import planning
+from daskmm.cluster._docs import documented
 from daskmm.cluster._estimator import MMClusterer
 from daskmm.cluster._fitting import attributes_of_outcome, fitting, set_fitted
 from daskmm.cluster._output import fitted_labels, labels_of_table
@@ -59,6 +60,7 @@ LANDMARKS_PER_CLUSTER = 10
 CRITICAL_MULTIPLE = 1.25
 
 
+@documented
 class KernelClusterer(MMClusterer):
     """Base of kernel and multi-kernel power k-means.
 
@@ -122,10 +124,7 @@ class KernelClusterer(MMClusterer):
             Rows to be clustered; with ``kernel="precomputed"`` the Gram matrix itself. Exact fits
             keep the rows in memory; but lazy rows of more than 512 MB (as float64) stay in their
             blocks, which are loaded again whenever kernel values are computed from them.
-        y : ignored
-            Present for scikit-learn's interface.
-        sample_weight : array-like or dask Array of shape (n_samples,), optional
-            Sample weights, not negative; all 1 by default.
+        [y, sample_weight]
 
         Returns
         -------
@@ -135,28 +134,19 @@ class KernelClusterer(MMClusterer):
         ------
         ValueError
             If a parameter, the data, a kernel's values or a Gram store cannot be used.
-        KeyboardInterrupt
-            If the user interrupts the fit. If at least one iteration has been completed, the
-            estimator is fitted, with the model of the last complete iteration.
+        [interrupt]
         """
         self._validate_params()
         with fitting(self) as (model, context), one_blas_thread():
-            if model._precomputed():
-                model._fit_grams(X, sample_weight, None, context)
-                return self
-            table, sample_weight = read_weighted(model, X, sample_weight, reset=True)
-            passes = weighted_passes(table, sample_weight)
-            passes.count_rows()
-            model._fit_rows(X, sample_weight, passes, context)
+            passes = None
+            if not model._precomputed():
+                table, sample_weight = read_weighted(model, X, sample_weight, reset=True)
+                passes = weighted_passes(table, sample_weight)
+                passes.count_rows()
+            model._fit(X, sample_weight, passes, context)
         return self
 
-    def _fit_rows(self, X: Any, sample_weight: Any, passes: Passes, context: FitContext) -> None:
-        """Cluster the rows of `passes`, which read `X`; they have been counted."""
-        self._fit_grams(X, sample_weight, passes, context)
-
-    def _fit_grams(
-        self, X: Any, sample_weight: Any, passes: Passes | None, context: FitContext
-    ) -> None:
+    def _fit(self, X: Any, sample_weight: Any, passes: Passes | None, context: FitContext) -> None:
         """Run kernel power k-means on the Gram matrices of the rows, or on the one given as `X`."""
         if passes is not None:
             plan = self._plan_of(passes.blocks.layout, timed=context.followed)
@@ -290,28 +280,6 @@ class KernelClusterer(MMClusterer):
             return 1
         return STARTS if self.n_init == "auto" else int(self.n_init)
 
-    def plan(self, X: Any, *, measure: bool = False) -> Plan:
-        """Return the cost of a fit to `X` (sweeps, memory, disk for a store).
-
-        Parameters
-        ----------
-        X : as in `fit`
-            Table that might be fitted.
-        measure : bool
-            Whether to load one block of lazy data, and to predict seconds by the time that this
-            takes. Otherwise no value is read, and a nanosecond per byte is assumed.
-
-        Returns
-        -------
-        Plan
-
-        Raises
-        ------
-        ValueError
-            If there is too little memory. The message has the numbers and says what to change.
-        """
-        return self._plan_of(self._planned_layout(X, self.n_clusters, measure), timed=True)
-
     def _plan_of(self, layout: Layout, timed: bool = False) -> Plan:
         """Return the cost of a fit to such a table; raise if this process cannot hold it."""
         scratch = Path(tempfile.gettempdir())
@@ -383,10 +351,7 @@ class KernelClusterer(MMClusterer):
         ----------
         X : as in `predict`; with ``kernel="precomputed"`` the training Gram matrix itself
             Rows whose distances are added up.
-        y : ignored
-            Present for scikit-learn's interface.
-        sample_weight : array-like or dask Array of shape (n_samples,), optional
-            Sample weights, not negative; all 1 by default.
+        [y, sample_weight]
 
         Returns
         -------

@@ -45,12 +45,7 @@ def checked_mixed(metric_params: dict[str, Any] | None, missing: str) -> None:
 def learned_coding(X: Any, metric_params: dict[str, Any] | None) -> tuple[Any, Coding]:
     """Return a frame and its coding; columns of categories are read once for their levels.
 
-    Raises
-    ------
-    TypeError
-        If `X` is not a DataFrame, or a column has an unknown type.
-    ValueError
-        If a column cannot be coded; see `daskmm.data.mixed`.
+    It raises TypeError or ValueError for what cannot be coded; see `daskmm.data.mixed`.
     """
     check_synchronous()
     X = _frame(X)

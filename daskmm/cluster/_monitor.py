@@ -388,15 +388,11 @@ def monitor(
     total = reduce(add, sums.values())
     origin, units = units_of(total)
     if numbers is None:
-        whole, known = _series([-1], [total], origin, units), []
+        whole, series = _series([-1], [total], origin, units), _series([], [], origin, units)
     else:
-        whole, known = None, sorted(sums)[-_kept(season, len(units)) :]
-    series = _series(
-        [] if numbers is None else [int(numbers[code - 1]) for code in known],
-        [sums[code] for code in known],
-        origin,
-        units,
-    )
+        known = sorted(sums)[-_kept(season, len(units)) :]
+        own_numbers = [int(numbers[code - 1]) for code in known]
+        whole, series = None, _series(own_numbers, [sums[code] for code in known], origin, units)
     own = float(level), float(tolerance), season
     return Monitor(model, *own, origin, units, total.cost, whole, series)
 

@@ -173,28 +173,17 @@ def _words_of(column: Column) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class _Naming:
-    """Features and words from which names are made.
+    """Features and words from which names are made."""
 
-    Attributes
-    ----------
-    centers : ndarray of shape (n_clusters, n_features)
-        Means of the clusters, in the input's units.
-    signs, parts : ndarray of shape (n_clusters, n_features)
-        Whether each mean is above or below that of the data, and what the feature contributes to
-        the distance between the two.
-    words : list of pairs of str
-        Words for a feature above and below the mean.
-    kinds : list of str
-        Kind of the column of each feature.
-    spread : ndarray of shape (n_features,)
-        Variance of each feature, in the distance of `parts`.
-    """
-
+    # Means of the clusters, in the input's units, (n_clusters, n_features).
     centers: NDArray[np.float64]
+    # Whether each mean is above or below that of the data, and what the feature contributes to the
+    # distance between the two, (n_clusters, n_features).
     signs: NDArray[np.float64]
     parts: NDArray[np.float64]
-    words: list[tuple[str, str]]
-    kinds: list[str]
+    words: list[tuple[str, str]]  # words for a feature above and below the mean
+    kinds: list[str]  # kind of the column of each feature
+    # Variance of each feature, in the distance of `parts`, (n_features,).
     spread: NDArray[np.float64]
 
     def names(self) -> list[str]:
@@ -210,12 +199,15 @@ class _Naming:
         for most in range(_USUAL + 1, _MOST + 1):
             for cluster in chain(*_alike(names)):
                 names[cluster] = self._named(cluster, most)
-        for group in _alike(names):
-            for cluster in group:
-                names[cluster] = self._named(cluster, _USUAL, self._first(group))
+        # Clusters with the same long name may have no usual feature in common. They get their usual
+        # names first, and then those that are alike get a mean.
+        for _ in range(2):
+            for group in _alike(names):
+                for cluster in group:
+                    names[cluster] = self._named(cluster, _USUAL, self._first(group))
         for group in _alike(names):
             for number, cluster in enumerate(group[1:], start=2):
-                names[cluster] = {**names[cluster], len(self.words): f"({number})"}
+                names[cluster] = {**names[cluster], len(self.words): f"(no. {number})"}
         return [", ".join(name.values()).replace(", (", " (") for name in names]
 
     def _named(self, cluster: int, most: int, valued: int | None = None) -> dict[int, str]:
@@ -229,10 +221,18 @@ class _Naming:
             told &= parts >= _MATTERS**2 * self.spread[chosen]
         said = {}
         for feature in chosen[told].tolist():
-            said[feature] = self.words[feature][0 if self.signs[cluster, feature] > 0 else 1]
+            said[feature] = self._words(cluster, feature)
             if feature == valued:
                 said[feature] += f" ({self._value(cluster, feature)})"
         return said or {-1: "average"}
+
+    def _words(self, cluster: int, feature: int) -> str:
+        """Return the words of a feature; a level or flag of the minority is only "more often"."""
+        above, share = bool(self.signs[cluster, feature] > 0), self.centers[cluster, feature]
+        true, false = self.words[feature]
+        if self.kinds[feature] in _MEANS and above != (share >= 0.5):
+            return f"more often {true}" if above else f"less often {true}"
+        return true if above else false
 
     def _value(self, cluster: int, feature: int) -> str:
         value, kind = float(self.centers[cluster, feature]), self.kinds[feature]
@@ -377,14 +377,8 @@ def level_shares(model: Any) -> Any:
 def summary_frame(model: Any) -> Any:
     """Return the table of clusters as a pandas DataFrame, by cluster.
 
-    Raises
-    ------
-    NotFittedError
-        If the model is not fitted, which is an AttributeError too.
-    AttributeError
-        If the model has no centres in the input's units.
-    ImportError
-        If pandas is not installed.
+    It raises NotFittedError (an AttributeError, too) if the model is not fitted, AttributeError if
+    it has no centres in the input's units, and ImportError without pandas.
     """
     check_is_fitted(model)
     if not hasattr(model, "cluster_centers_"):

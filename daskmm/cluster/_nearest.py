@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
+from daskmm.cluster._docs import documented
 from daskmm.cluster._estimator import MMClusterer
 from daskmm.cluster._fitted_centers import FittedCenters
 from daskmm.cluster._output import distances_of_table, labels_of_table, values_of_table
@@ -21,6 +22,7 @@ from daskmm.kmeans.between_rows import distances_between
 
 # `transform` is not wrapped, since scikit-learn would compute lazy distances to make a frame of
 # them.
+@documented
 class NearestCenter(  # type: ignore[call-arg]
     ClassNamePrefixFeaturesOutMixin, TransformerMixin, MMClusterer, auto_wrap_output_keys=None
 ):
@@ -35,10 +37,7 @@ class NearestCenter(  # type: ignore[call-arg]
 
         Parameters
         ----------
-        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Columns of a DataFrame are found by name, in any order and among others.
-        feature_dim : str, optional
-            Dimension of the features of an xarray DataArray or Dataset; by default that of the fit.
+        [rows_by_name, feature_dim]
 
         Returns
         -------
@@ -56,10 +55,7 @@ class NearestCenter(  # type: ignore[call-arg]
 
         Parameters
         ----------
-        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Columns of a DataFrame are found by name, in any order and among others.
-        feature_dim : str, optional
-            Dimension of the features of an xarray DataArray or Dataset; by default that of the fit.
+        [rows_by_name, feature_dim]
 
         Returns
         -------
@@ -97,17 +93,3 @@ class NearestCenter(  # type: ignore[call-arg]
         labels = labels_of(table, Position(0, 0), fitted.coordinates, fitted.state)
         kept = labels >= 0
         return labels[kept], distances_between(table[kept], fitted.coordinates, fitted.state)
-
-    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
-        """Fit, and compute the distances of the rows to the centres, as `transform` does.
-
-        Parameters
-        ----------
-        X : as in `fit`
-            Rows to be clustered.
-        y : ignored
-            Present for scikit-learn's interface.
-        **fit_params
-            Further arguments of `fit`, such as `sample_weight`.
-        """
-        return self.fit(X, y, **fit_params).transform(X)

@@ -69,15 +69,9 @@ def fitted_labels(
 ) -> dict[str, Any]:
     """Return the fitted attributes with the labels of the training rows, in the form of `X`.
 
-    Parameters
-    ----------
-    labels : ndarray or dask Array of shape (n_samples,)
-        Labels in the blocks in which the rows were read.
-    X : as in `fit`, or a Raster
-        Table that was fitted.
-    function, *shared
-        Block function that computes the labels of a dask DataFrame, and its arguments; without one,
-        the given labels are used.
+    Labels are in the blocks in which the rows were read. Those of a dask DataFrame are computed by
+    the block function with its arguments `shared`; without a function, the given ones are aligned
+    with it.
     """
     if isinstance(X, Raster):
         return {"labels_": X.on_grid(labels, NAME)}

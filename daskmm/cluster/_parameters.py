@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from daskmm.auto.n_clusters import PLANNED_CLUSTERS
 from daskmm.cluster._sklearn import Interval, RealNotInt, StrOptions
 from daskmm.data.blocks import Layout
+from daskmm.data.lazy import in_memory
 from daskmm.engine.first_pass import sample_size as usual_sample_size
 from daskmm.mm.driver import Schedule
 from daskmm.numerics.distortions import DISTORTIONS
@@ -52,43 +56,19 @@ _LARGEST_LOG = 600.0
 _WORTH_RECOMBINING = 16
 
 
-class Annealed(Protocol):
-    """An estimator with the parameters of annealing."""
-
-    s0: float | str
-    eta: float
-    anneal_every: int
-    polish: bool
-    max_iter: int
-    tol: float
-
-
 def keep_parameters(estimator: Any, variables: dict[str, Any]) -> None:
     """Set all parameters of an estimator, given the local variables of its constructor."""
     vars(estimator).update((name, value) for name, value in variables.items() if name != "self")
 
 
 def annealing_schedule(
-    model: Annealed, critical_power: float, n_clusters: int, multiple: float
+    model: Any, critical_power: float, n_clusters: int, multiple: float
 ) -> Schedule:
     """Return the schedule of an annealing.
 
-    Parameters
-    ----------
-    model : Annealed
-        Estimator with the parameters of an annealing.
-    critical_power : float
-        s_crit of the data.
-    n_clusters : int
-        Number of clusters.
-    multiple : float
-        ``s0="auto"`` starts at this multiple of the critical power. Feature or kernel weights are
-        learned just past the critical power, where all rows still belong to all clusters.
-
-    Raises
-    ------
-    ValueError
-        If `s0` is so close to 0 that sums of φ overflow.
+    ``s0="auto"`` starts at a multiple of the critical power of the data: where feature or kernel
+    weights are learned just past it, while all rows still belong to all clusters. An `s0` so close
+    to 0 that sums of φ overflow raises ValueError.
     """
     s0, chosen = model.s0, None
     if isinstance(s0, str):
@@ -113,10 +93,7 @@ def annealing_schedule(
 def wanted_rows(sample_size: int | str | None, n_clusters: int) -> int | None:
     """Return the number of rows that `sample_size` asks for; None for "auto" and None.
 
-    Raises
-    ------
-    ValueError
-        If the number of rows is less than the number of clusters.
+    It raises ValueError if there would be fewer rows than clusters.
     """
     if sample_size is None or isinstance(sample_size, str):
         return None
@@ -137,26 +114,13 @@ def anneals_on_sample(
 ) -> bool:
     """Return whether a fit anneals on a sample, so that only polishing passes over the table.
 
-    A table of unknown length, which occurs in plans only, counts as large, since passes over a
-    small table cost little. A small table of many clusters is its own sample if several starts can
-    be recombined, or if every iteration would read it from disk. Streamed rows that are sparse or
-    of mixed columns are annealed on a sample, however few they are: if every iteration read them,
-    there would be time for one start only, which is too few with thousands of features or levels.
-
-    Parameters
-    ----------
-    layout : Layout
-        Layout of the table.
-    sample_size : int, "auto" or None
-        Parameter of the estimator.
-    polish : bool
-        Whether the fit ends with hard steps; without them, there would be no steps over all rows.
-    at_least, at_most : int
-        Bounds of the number of clusters.
-    one_start : bool
-        Whether there is one start only, so that nothing can be recombined.
-    always : bool
-        Whether to anneal on a sample even if it holds all rows.
+    Without polishing, there would be no steps over all rows. A table of unknown length, which
+    occurs in plans only, counts as large, since passes over a small table cost little. A small
+    table of many clusters is its own sample if several starts can be recombined (unless there is
+    `one_start`), or if every iteration would read it from disk. Streamed rows that are sparse or of
+    mixed columns are annealed on a sample, however few they are (`always`): if every iteration read
+    them, there would be time for one start only, which is too few with thousands of features or
+    levels.
     """
     if sample_size is None or not polish:
         return False
@@ -181,13 +145,7 @@ def checked_distortion(
     empty_rows: str,
     standardize: bool,
 ) -> type[Distortion]:
-    """Return the class of a distortion, and check that the other parameters fit it.
-
-    Raises
-    ------
-    ValueError
-        If a parameter does not fit the distortion.
-    """
+    """Return the class of a distortion; raise ValueError if other parameters do not fit it."""
     family = DISTORTIONS[distortion]
     if distortion == "cosine" and (standardize or missing == "partial"):
         raise ValueError(
@@ -212,6 +170,17 @@ def checked_distortion(
     if metric_params is not None and distortion not in ("mahalanobis", "mixed"):
         raise ValueError("metric_params are those of distortion='mahalanobis' and 'mixed' alone.")
     return family
+
+
+def given_array(values: Any, name: str) -> NDArray[np.float64]:
+    """Return a parameter as an array of finite numbers."""
+    try:
+        array: NDArray[np.float64] = in_memory(values).astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be an array of numbers: {error}") from error
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} contains NaN or infinity.")
+    return array
 
 
 def cluster_range(estimator: Any) -> tuple[int, int]:

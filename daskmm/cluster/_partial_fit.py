@@ -12,16 +12,13 @@ from sklearn.base import BaseEstimator
 
 from daskmm.cluster._fitted_centers import (
     FittedCenters,
-    attributes_of_centers,
-    attributes_of_columns,
-    attributes_of_profile,
-    attributes_of_rows,
+    attributes_of_clusters,
+    attributes_of_sample,
 )
 from daskmm.cluster._fitting import drop_labels, replace_fitted, set_fitted, unfitted
 from daskmm.cluster._naming import value_shares
 from daskmm.data.names import features_named
 from daskmm.engine.passes import one_blas_thread
-from daskmm.kmeans.belonging import profile_of_sample
 from daskmm.kmeans.incremental import Fading, Updates, record_of_fit, updated
 from daskmm.kmeans.renewal import Reservoir, capacity
 from daskmm.kmeans.sums import CenterState
@@ -42,12 +39,7 @@ def updated_model(
 ) -> M:
     """Return a copy of an estimator, updated with rows or, if it is not fitted, fitted to them.
 
-    Parameters
-    ----------
-    estimator : estimator with centres
-        The estimator; it is not changed.
-    X, sample_weight, key, feature_dim, unknown
-        See `CenterClusterer.partial_fit`.
+    Arguments are those of `CenterClusterer.partial_fit`.
     """
     model: Any = unfitted(estimator)
     fading = half_life(model.forget)
@@ -72,8 +64,7 @@ def updated_model(
         updates, after = updated(updates, passes, coordinates, state, update, key, fading)
     total = updates.total
     found = {
-        **attributes_of_centers(coordinates, after),
-        **attributes_of_rows(after, total.weights, total.masses, coordinates),
+        **attributes_of_clusters(coordinates, after, after, total.weights, total.masses),
         "updates_": updates,
         "cluster_sizes_": total.weights,
         "inertia_": max(total.cost(after), 0.0),
@@ -82,10 +73,7 @@ def updated_model(
         "n_passes_": model.n_passes_ + passes.n_passes,
     }
     if updates.samples_all:
-        assert updates.reservoir is not None
-        sample = updates.reservoir.sample
-        found.update(attributes_of_profile(profile_of_sample(sample, after)))
-        found.update(attributes_of_columns(sample, coordinates, after))
+        found.update(attributes_of_sample(updates.reservoir.sample, coordinates, after))
     set_fitted(model, found)
     drop_labels(model)
     return model
@@ -97,7 +85,7 @@ def _no_updates(model: Any, state: CenterState) -> Updates:
     return Updates(
         -np.inf if model.polish else model.s_,
         state.distortion,
-        reservoir=sample,
+        sample,
         # Given centres say where the clusters are, so no others are looked for.
         searches=model.polish and isinstance(model.init, str),
     )
@@ -122,13 +110,7 @@ def name_of_call(key: str | int | None) -> str | None:
 
 
 def half_life(forget: float | str | None) -> Fading | None:
-    """Return how earlier rows fade in a call, by the parameter `forget`.
-
-    Raises
-    ------
-    ValueError
-        If a text is not a half-life.
-    """
+    """Return how earlier rows fade, by the parameter `forget`; raise ValueError for other texts."""
     if forget is None:
         return None
     unit, amount = "rows", forget

@@ -33,12 +33,7 @@ def attributes_of_components(state: MixtureState) -> dict[str, Any]:
 def updated_mixture(estimator: M, X: Any, sample_weight: Any, key: str | None) -> M:
     """Return a copy of a mixture, updated with rows or, if it is not fitted, fitted to them.
 
-    Parameters
-    ----------
-    estimator : GaussianMixture
-        The estimator; it is not changed.
-    X, sample_weight, key
-        See `GaussianMixture.partial_fit`.
+    Arguments are those of `GaussianMixture.partial_fit`.
     """
     model: Any = unfitted(estimator)
     fading = half_life(model.forget)

@@ -40,18 +40,8 @@ _WIDTH, _HEIGHT, _MOST_POINTS = 160, 22, 160
 class ProgressReport(ABC):
     """Callback of an estimator that reports iterations; subclasses show the reports.
 
-    As a context manager, it also reports the start and the end of the fit.
-
-    Parameters
-    ----------
-    name : str
-        Name of the estimator.
-    max_iter : int
-        Largest number of iterations, from which the time left is estimated.
-    bytes_per_pass : int or None
-        Bytes of a pass, for the bytes read per second; None leaves these out.
-    interval : float
-        Least number of seconds between reports.
+    As a context manager, it also reports the start and the end of the fit. At least `interval`
+    seconds lie between reports; the bytes of a pass serve to tell how many are read per second.
     """
 
     def __init__(

@@ -25,52 +25,23 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ShiftFit:
-    """State of a mean shift fit.
-
-    Attributes
-    ----------
-    passes : Passes
-        Passes over the table.
-    context : FitContext
-        Journal, callbacks and request to stop.
-    rng : RandomState
-        Draws the seed.
-    seed : int
-        Seed of all samples.
-    survey : Survey
-        Result of the first pass.
-    lam : float
-        Entropy penalty λ per unit of sample weight.
-    path : BandwidthPath or None
-        Bandwidths that were compared; None if the bandwidth is given.
-    settings : Blurring
-        Parameters of the blurring.
-    first_weights : ndarray of shape (n_features,) or None
-        Feature weights of the first iteration; None for equal ones.
-    weights : ndarray of shape (n_features,)
-        Feature weights of the micro-clusters.
-    compression : Compression
-        Micro-clusters of all rows.
-    rows : Rows
-        The rows to be blurred.
-    kept : ndarray of bool of shape (n_rows,)
-        Mask of the rows of the table that are blurred.
-    result : Blurred
-        Result of the blurring.
-    """
+    """State of a mean shift fit."""
 
     passes: Passes
     context: FitContext
     rng: np.random.RandomState
-    seed: int = 0
+    seed: int = 0  # of all samples
     survey: Survey = MADE_LATER
-    lam: float = np.inf
+    lam: float = np.inf  # per unit of sample weight
+    # Bandwidths that were compared; None if the bandwidth is given.
     path: BandwidthPath | None = None
     settings: Blurring = MADE_LATER
+    # Feature weights of the first iteration; None for equal ones.
     first_weights: FloatArray | None = None
-    weights: FloatArray = MADE_LATER
-    compression: Compression = MADE_LATER
-    rows: Rows = MADE_LATER
+    weights: FloatArray = MADE_LATER  # of the features, for micro-clusters
+    compression: Compression = MADE_LATER  # all rows as micro-clusters
+    rows: Rows = MADE_LATER  # to be blurred
+    # Mask of the rows of the table that are blurred.
     kept: NDArray[np.bool_] = MADE_LATER
     result: Blurred = MADE_LATER
 

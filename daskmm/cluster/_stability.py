@@ -20,27 +20,11 @@ FloatArray = NDArray[np.float64]
 def stability(
     model: BaseEstimator, rows: Any, labels: NDArray, n_bootstraps: int, random_state: Any
 ) -> FloatArray:
-    """Return how well fits to bootstrap samples find each cluster of a fitted model again.
+    """Return how well fits to bootstrap samples of rows find each cluster of a fitted model again.
 
-    Parameters
-    ----------
-    model : estimator with centres
-        Fitted model. Estimators with its parameters, and with the values that it chose for "auto",
-        are fitted to the resamples.
-    rows : ndarray, sparse array or pandas DataFrame of shape (n_samples, n_features)
-        Rows from which the resamples are drawn.
-    labels : ndarray of shape (n_samples,)
-        Cluster of each row in the fitted model.
-    n_bootstraps : int
-        Number of resamples.
-    random_state : int, RandomState instance or None
-        Determines the resamples and their starts.
-
-    Returns
-    -------
-    ndarray of shape (n_clusters,)
-        Mean over the resamples of the largest Jaccard similarity with a cluster that was found; NaN
-        for clusters without rows.
+    Estimators with its parameters, and with the values that it chose for "auto", are fitted to the
+    resamples. The result is, for each cluster, the mean over the resamples of the largest Jaccard
+    similarity with a cluster that was found; NaN for clusters without rows.
     """
     rng, k = check_random_state(random_state), vars(model)["n_clusters_"]
     found = np.full((n_bootstraps, k), np.nan)

@@ -34,22 +34,11 @@ class TimeLeft:
     The rest of the present stage is predicted by its own pace, with a weight that grows as the
     stage proceeds. The remaining weight, and the later stages, use the planned seconds times the
     ratio of measured to planned seconds so far.
-
-    Parameters
-    ----------
-    max_iter : int
-        Largest number of iterations of the fit.
-
-    Attributes
-    ----------
-    stage : str
-        Present stage, by its name in the plan; empty before the first stage.
-    share : float
-        Share of this stage that is done, from 0 to 1.
     """
 
     def __init__(self, max_iter: int) -> None:
         self.max_iter, self.tol = max_iter, 0.0
+        # Name of the present stage in the plan, empty before the first; and its share that is done.
         self.stage, self.share = "", 0.0
         self._planned: dict[str, float] = {}
         # Planned and measured seconds of the stages that have ended.
@@ -65,14 +54,8 @@ class TimeLeft:
     def follow(self, stage: str, found: Any, now: float) -> None:
         """Take the present stage of the fit, and its latest result.
 
-        Parameters
-        ----------
-        stage : str
-            Name of the stage.
-        found : runs, other results, share of them, or None
-            Latest result of the stage; None if it has just begun.
-        now : float
-            Seconds on any clock.
+        The result is None if the stage has just begun, or runs, another result, or the share of the
+        stage that is done. `now` is in seconds on any clock.
         """
         if self._planned and stage not in self._planned:
             return  # this is part of the stage before

@@ -86,7 +86,7 @@ class EntropyPowerKMeans(CenterClusterer):
         weight for each column of a DataFrame, also for each column of categories; see `KMeans`.
     metric_params : dict, optional
         Parameters of "mixed", as in `KMeans`.
-    [missing, empty_cluster, trim, forget, verbose, callbacks, checkpoint]
+    [missing, empty_cluster, trim, max_cluster_size, forget, verbose, callbacks, checkpoint]
 
     Attributes
     ----------
@@ -183,6 +183,7 @@ class EntropyPowerKMeans(CenterClusterer):
         empty_rows: str = "error",
         empty_cluster: str = "farthest",
         trim: float = 0.0,
+        max_cluster_size: float | None = None,
         forget: float | str | None = None,
         verbose: int = 0,
         callbacks: list[Callable[[IterationRecord], object]] | None = None,
@@ -202,7 +203,7 @@ class EntropyPowerKMeans(CenterClusterer):
     def _of_clusters(self, survey: Survey, seed: int) -> Survey:
         if self.lam != "auto" or self.distortion != "sqeuclidean" or survey.partial:
             return survey
-        some = some_clusters(survey) if isinstance(self.n_clusters, str) else int(self.n_clusters)
+        some = some_clusters(survey, self.n_clusters)
         return without_unrelated(without_rare(survey, some), some, seed)
 
     def _update(
@@ -220,11 +221,11 @@ class EntropyPowerKMeans(CenterClusterer):
             lam = AUTO_LAM * survey.mean_variance
         fitted["lam_"] = lam
         update = EntropyUpdate(
-            lam,
-            survey.varying,
             survey.distortion,
             survey.partial,
             self._relocation(survey),
+            lam=lam,
+            varying=survey.varying,
             groups=survey.groups,
         )
         if tried is None or tried.centers is None or not self.polish:
@@ -241,7 +242,9 @@ class EntropyPowerKMeans(CenterClusterer):
         if self.distortion == "mixed":
             groups = self.coordinates_.expansion.groups
             varying = varying[groups]
-        return EntropyUpdate(self.lam_, varying, state.distortion, state.partial, groups=groups)
+        return EntropyUpdate(
+            state.distortion, state.partial, lam=self.lam_, varying=varying, groups=groups
+        )
 
     def _weights_for_number(
         self, survey: Survey, seed: int, lazy: bool
@@ -251,7 +254,6 @@ class EntropyPowerKMeans(CenterClusterer):
             return None
         lam = given_lam(self.lam, survey.mean_variance)
         lams = None if lam is None else [lam]
-        path, _ = follow_lam(
-            survey.core, some_clusters(survey), seed, lazy, lams, metric=survey.metric
-        )
+        some = some_clusters(survey, self.n_clusters)
+        path, _ = follow_lam(survey.core, some, seed, lazy, lams, metric=survey.metric)
         return path.feature_weights[path.chosen]

@@ -23,7 +23,7 @@ from daskmm.cluster._estimator import MMClusterer
 from daskmm.cluster._fitting import fitting, lock_of, replace_fitted, set_fitted
 from daskmm.cluster._models import registered_model
 from daskmm.cluster._output import fitted_labels, labels_of_table, values_of_table
-from daskmm.cluster._parameters import SAMPLING, Constraints, keep_parameters
+from daskmm.cluster._parameters import SAMPLING, Constraints, given_array, keep_parameters
 from daskmm.cluster._partial_fit import name_of_call
 from daskmm.cluster._partial_mixture import attributes_of_components, updated_mixture
 from daskmm.cluster._sklearn import Interval, StrOptions
@@ -35,7 +35,6 @@ from daskmm.cluster._warnings import (
 )
 from daskmm.data.blocks import Layout
 from daskmm.data.input import read_weighted
-from daskmm.data.lazy import in_memory
 from daskmm.engine.passes import Persist, one_blas_thread, weighted_passes
 from daskmm.kmeans.assignment import training_labels
 from daskmm.mixture.costs import MixtureCosts
@@ -308,11 +307,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
         X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
             Data in memory are read by threads of this process. Dask and zarr data are streamed
             through the active dask scheduler, each block loaded once per pass.
-        y : ignored
-            Present for scikit-learn's interface.
-        sample_weight : array-like or dask Array of shape (n_samples,), optional
-            Weights, not negative; chunked in any way. A row of integer weight v counts like v
-            copies of it.
+        [y, copies]
 
         Returns
         -------
@@ -352,12 +347,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
 
         Parameters
         ----------
-        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Rows that arrived.
-        y : ignored
-            Present for scikit-learn's interface.
-        sample_weight : array-like or dask Array of shape (n_samples,), optional
-            Sample weights, not negative; all 1 by default.
+        [arrived, y, sample_weight]
         key : str or int, optional
             Name of these rows, such as a date or a path. A call with a key that was used before
             replaces the record of that call, so its rows are not counted twice; visiting all keys
@@ -392,7 +382,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
         passes.count_rows()
         layout, settings = passes.blocks.layout, self._settings(earlier)
         _check_given(settings, layout.n_features, self._choice is not None)
-        plan = self._plan_of(layout, settings, context.followed and self._choice is None)
+        plan = self._plan_of(layout, context.followed and self._choice is None, settings)
         context.expect(plan.stages, 0.0)
         fit = MixtureFit(passes, context, check_random_state(self.random_state), settings)
         with one_blas_thread(), passes.persisted(self.persist):
@@ -416,7 +406,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
         self.n_components_path_ = path
         settings = replace(fit.settings, n_components=path.n_clusters)
         if fit.context.followed:
-            plan = self._plan_of(fit.passes.blocks.layout, settings, timed=True)
+            plan = self._plan_of(fit.passes.blocks.layout, True, settings)
             fit.context.expect(plan.stages, 0.0)
         return replace(fit, settings=settings)
 
@@ -434,9 +424,10 @@ class GaussianMixture(DensityMixin, MMClusterer):
     def _settings(self, earlier: MixtureState | None) -> Settings:
         """Return the parameters of a fit, which may continue from earlier components."""
         given = Given(
-            _array(self.weights_init, "weights_init"),
-            _array(self.means_init, "means_init"),
-            _array(self.precisions_init, "precisions_init"),
+            *(
+                None if (own := getattr(self, name)) is None else given_array(own, name)
+                for name in ("weights_init", "means_init", "precisions_init")
+            )
         )
         n_components = self.max_components or PLANNED_CLUSTERS
         if isinstance(self.n_components, Integral):
@@ -515,32 +506,16 @@ class GaussianMixture(DensityMixin, MMClusterer):
         tags.input_tags.allow_nan = self.missing == "partial"
         return tags
 
-    def plan(self, X: Any, *, measure: bool = False) -> Plan:
-        """Return what a fit to `X` will cost.
+    def _least_rows(self) -> int:
+        return 1 if isinstance(self.n_components, str) else self.n_components
 
-        Parameters
-        ----------
-        X : as in `fit`
-            Table that might be fitted.
-        measure : bool
-            Whether to load one block of lazy data, and to predict seconds by the time that this
-            takes. Otherwise no value is read, and a nanosecond per byte is assumed.
-
-        Returns
-        -------
-        Plan
-
-        Raises
-        ------
-        ValueError
-            If workers have too little memory. The message has the numbers and says what to change.
-        """
-        least = 1 if isinstance(self.n_components, str) else self.n_components
-        layout = self._planned_layout(X, least, measure)
-        earlier = self._fitted_or_none() if self.warm_start else None
-        return self._plan_of(layout, self._settings(earlier), timed=self._choice is None)
-
-    def _plan_of(self, layout: Layout, settings: Settings, timed: bool) -> Plan:
+    def _plan_of(
+        self, layout: Layout, timed: bool = False, settings: Settings | None = None
+    ) -> Plan:
+        """Return the cost of a fit to such a table, whose settings may be known."""
+        if settings is None:
+            settings = self._settings(self._fitted_or_none() if self.warm_start else None)
+            timed = timed and self._choice is None
         stages = [*mixture_stages(settings, self._choice), self._labelling(None)]
         return planning.mixture_plan(layout, settings, stages, timed=timed)
 
@@ -549,8 +524,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
 
         Parameters
         ----------
-        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Columns of a DataFrame are found by name, in any order and among others.
+        [rows_by_name]
 
         Returns
         -------
@@ -564,8 +538,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
 
         Parameters
         ----------
-        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Rows of what the model was fitted to.
+        [rows]
 
         Returns
         -------
@@ -583,8 +556,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
 
         Parameters
         ----------
-        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Rows of what the model was fitted to.
+        [rows]
 
         Returns
         -------
@@ -597,12 +569,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
 
         Parameters
         ----------
-        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Rows of what the model was fitted to.
-        y : ignored
-            Present for scikit-learn's interface.
-        sample_weight : array-like or dask Array of shape (n_samples,), optional
-            Sample weights, not negative; all 1 by default.
+        [rows, y, sample_weight]
 
         Returns
         -------
@@ -703,19 +670,6 @@ def _attributes_of(fit: MixtureFit) -> dict[str, Any]:
         "n_samples_seen_": fit.survey.n_rows,
         **({"covariance_type_bic_": fit.criteria} if fit.criteria else {}),
     }
-
-
-def _array(values: ArrayLike | None, name: str) -> FloatArray | None:
-    """Return given starting components as an array of finite numbers."""
-    if values is None:
-        return None
-    try:
-        array = in_memory(values).astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be an array of numbers: {error}") from error
-    if not np.isfinite(array).all():
-        raise ValueError(f"{name} contains NaN or infinity.")
-    return array
 
 
 def _check_given(settings: Settings, n_features: int, unknown_number: bool) -> None:

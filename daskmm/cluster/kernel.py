@@ -246,10 +246,10 @@ callable
             return None
         return LANDMARKS_PER_CLUSTER * self.n_clusters
 
-    def _fit_rows(self, X: Any, sample_weight: Any, passes: Passes, context: FitContext) -> None:
+    def _fit(self, X: Any, sample_weight: Any, passes: Passes | None, context: FitContext) -> None:
         """Fit exactly, or on Nyström features of landmarks."""
-        if self._landmark_count(passes.blocks.layout.n_rows) is None:
-            self._fit_grams(X, sample_weight, passes, context)
+        if passes is None or self._landmark_count(passes.blocks.layout.n_rows) is None:
+            super()._fit(X, sample_weight, passes, context)
             return
         layout = passes.blocks.layout
         context.expect(self._plan_of(layout, timed=context.followed).stages, self.tol)
@@ -304,9 +304,16 @@ callable
         survey = choices.survey
         n_landmarks = self._landmark_count(survey.n_rows)
         assert n_landmarks is not None
-        coordinates = self._landmark_coordinates(survey, n_landmarks, choices.seeds[0])
-        sample = Sample(coordinates.features(survey.sample.rows), survey.sample.weights)
-        schedule = self._schedule(critical_power(sample.rows, sample.weights))
+        rows, weights = survey.sample.rows, survey.sample.weights
+        if isinstance(self.n_landmarks, str):
+            n_landmarks = min(n_landmarks, len(rows))
+        assert isinstance(survey.coordinates, Coordinates)
+        [kernel] = self._kernels(survey)
+        coordinates = nystrom_coordinates(
+            rows, weights, survey.coordinates, kernel, n_landmarks, choices.seeds[0]
+        )
+        sample = Sample(coordinates.features(rows), weights)
+        schedule = self._schedule(critical_power(sample.rows, weights))
         return replace(
             choices,
             survey=replace(survey, sample=sample),
@@ -336,15 +343,6 @@ callable
     def _on_sample(self, layout: Layout) -> bool:
         k = self.n_clusters
         return anneals_on_sample(layout, self.sample_size, self.polish, k, k)
-
-    def _landmark_coordinates(self, survey: Survey, wanted: int, seed: int) -> NystromCoordinates:
-        """Choose landmarks among the rows of the sample."""
-        rows, weights = survey.sample.rows, survey.sample.weights
-        if isinstance(self.n_landmarks, str):
-            wanted = min(wanted, len(rows))
-        assert isinstance(survey.coordinates, Coordinates)
-        [kernel] = self._kernels(survey)
-        return nystrom_coordinates(rows, weights, survey.coordinates, kernel, wanted, seed)
 
     def _plan_of(self, layout: Layout, timed: bool = False) -> Plan:
         """Return the cost of sweeps over the matrix or, with landmarks, of passes over the rows."""
@@ -395,16 +393,9 @@ callable
     def _kernels(self, survey: Survey) -> list[Kernel]:
         if not isinstance(self.kernel, str):
             return [Kernel("callable", function=self.kernel)]
-        return [
-            Kernel(
-                self.kernel,
-                root_mean_squared_distance(survey)
-                if isinstance(self.bandwidth, str)
-                else float(self.bandwidth),
-                float(self.degree),
-                float(self.coef0),
-            )
-        ]
+        own = self.bandwidth
+        bandwidth = root_mean_squared_distance(survey) if isinstance(own, str) else float(own)
+        return [Kernel(self.kernel, bandwidth, float(self.degree), float(self.coef0))]
 
     def _penalty(self) -> float:
         return 1.0  # no effect on a single kernel

@@ -273,11 +273,7 @@ class WeightedBlurringMeanShift(NearestCenter):
             meanwhile; if they are compressed to micro-clusters, they are streamed. Data in memory
             are clustered by threads of this process, dask and zarr data through the active dask
             scheduler.
-        y : ignored
-            Present for scikit-learn's interface.
-        sample_weight : array-like or dask Array of shape (n_samples,), optional
-            Weights, not negative; chunked in any way. A row of integer weight v counts like v
-            copies of it.
+        [y, copies]
 
         Returns
         -------
@@ -288,9 +284,7 @@ class WeightedBlurringMeanShift(NearestCenter):
         ValueError
             If a parameter or the data cannot be used. If a value is at fault, the message names its
             block and row.
-        KeyboardInterrupt
-            If the user interrupts the fit. If at least one iteration has been completed, the
-            estimator is fitted, with the model of the last complete iteration.
+        [interrupt]
         """
         self._validate_params()
         with fitting(self) as (model, context), one_blas_thread():
@@ -458,22 +452,8 @@ class WeightedBlurringMeanShift(NearestCenter):
                 "may come together. Raise max_iter, or try another bandwidth."
             )
 
-    def plan(self, X: Any, *, measure: bool = False) -> Plan:
-        """Return what a fit to `X` will cost.
-
-        Parameters
-        ----------
-        X : as in `fit`
-            Table that might be fitted.
-        measure : bool
-            Whether to load one block of lazy data, and to predict seconds by the time that this
-            takes. Otherwise no value is read, and a nanosecond per byte is assumed.
-
-        Returns
-        -------
-        Plan
-        """
-        return self._plan_of(self._planned_layout(X, 1, measure), timed=True)
+    def _least_rows(self) -> int:
+        return 1
 
     def _plan_of(self, layout: Layout, timed: bool = False) -> Plan:
         """Return the cost of a fit to such a table; raise if memory cannot hold it."""

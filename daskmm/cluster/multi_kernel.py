@@ -125,9 +125,7 @@ class MultiKernelPowerKMeans(KernelClusterer):
         specifications = self._twelve(survey) if self.kernels is None else list(self.kernels)
         if not specifications:
             raise ValueError("kernels must not be empty.")
-        return [
-            kernel_from(specification, bool(self.normalize)) for specification in specifications
-        ]
+        return [kernel_from(each, bool(self.normalize)) for each in specifications]
 
     def _twelve(self, survey: Survey) -> list[Any]:
         rows = survey.sample.rows[:_DISTANCE_ROWS]
@@ -150,20 +148,7 @@ class MultiKernelPowerKMeans(KernelClusterer):
 
 
 def kernel_from(specification: Any, normalize: bool) -> Kernel:
-    """Return the kernel of a specification.
-
-    Parameters
-    ----------
-    specification : str, callable or dict
-        One entry of the parameter `kernels`.
-    normalize : bool
-        Whether kernel values are divided by the root of those of each row with itself.
-
-    Raises
-    ------
-    ValueError
-        If the specification is invalid, or names an unknown kernel or parameter.
-    """
+    """Return the kernel of an entry of the parameter `kernels`; raise ValueError for a bad one."""
     if callable(specification):
         return Kernel("callable", function=specification, unit_diagonal=normalize)
     if isinstance(specification, str):

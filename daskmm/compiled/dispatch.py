@@ -125,7 +125,7 @@ def row_terms(rows: NDArray, distortion: Bregman) -> FloatArray | None:
     The rows are in the model's coordinates, in any numeric dtype and memory order; NaN are missing.
     The result is None for squared Euclidean distances, whose terms cost next to nothing.
     """
-    if distortion.code == SQUARED_EUCLIDEAN.code:
+    if distortion.squared:
         return None
     n, p = rows.shape
     terms = np.empty(n)
@@ -192,11 +192,12 @@ def block_sums(
     }
     fields = {
         "n_far": n_listed,
-        "scored": is_scored(k, dtype, is_plain),
+        # The cost must equal that of scoring in double precision.
+        "scored": dtype != _DOUBLE or (is_plain and k >= SCORED),
         "n_listed": 0,
         "s": s,
         # In double precision, inexact distances of soft steps have been recomputed.
-        "rounding": 0.0 if dtype == _DOUBLE and not assigned else _rounding(dtype, p),
+        "rounding": 0.0 if dtype == _DOUBLE and not assigned else product_rounding(dtype, p),
         "tie": TIE,
         "ratio_limits": ratio_limits,
         **LIMITS[dtype],
@@ -293,14 +294,6 @@ def known_sums(
     return _block_sums(found)
 
 
-def is_scored(n_clusters: int, dtype: np.dtype, is_plain: bool) -> bool:
-    """Return whether hard steps compute the distances to the nearest centres from differences.
-
-    They do if the cost must equal that of scoring in double precision.
-    """
-    return dtype != _DOUBLE or (is_plain and n_clusters >= SCORED)
-
-
 def _unit(weights: FloatArray | None, dtype: np.dtype) -> float:
     """Return the number by which weights are divided in soft steps in single precision.
 
@@ -323,12 +316,6 @@ def _ratio_limits(shares: FloatArray | None, s: float, dtype: np.dtype) -> NDArr
     return plain(relevant_from(shares, dtype) ** (1.0 / (s - 1.0)), dtype)
 
 
-@functools.cache
-def _rounding(dtype: np.dtype, n_features: int) -> float:
-    """Return the error bound of a row's product with a centre, relative to the norms."""
-    return float(product_rounding(dtype, n_features))
-
-
 def _center_fields(prepared: PreparedCenters, dtype: np.dtype) -> dict[str, Any]:
     """Return the centres as rounded to `dtype`, with norms of the rounded centres."""
     centers, distortion, partial = prepared.centers, prepared.distortion, prepared.partial
@@ -342,7 +329,7 @@ def _center_fields(prepared: PreparedCenters, dtype: np.dtype) -> dict[str, Any]
         # Row terms have errors relative to 1 per feature.
         sizes = sizes + p
     reaches[:k] = sizes
-    bounded = distortion.code == SQUARED_EUCLIDEAN.code and not partial
+    bounded = distortion.squared and not partial
     weights = prepared.feature_weights
     return {
         "k": k,

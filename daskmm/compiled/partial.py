@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from daskmm.numerics.distances import product_rounding
 from daskmm.numerics.distortions.base import Distortion
-from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
 
 FloatArray = NDArray[np.float64]
 
@@ -44,7 +43,7 @@ def principal_directions(centers: FloatArray) -> NDArray[np.float32]:
 def directions_for(centers: FloatArray, distortion: Distortion) -> NDArray[np.float32] | None:
     """Return the directions of steps from some centres; None for few centres or features."""
     k, p = centers.shape
-    if k < LEAST_CENTERS or p < LEAST_FEATURES or distortion.code != SQUARED_EUCLIDEAN.code:
+    if k < LEAST_CENTERS or p < LEAST_FEATURES or not distortion.squared:
         return None
     return principal_directions(centers)
 

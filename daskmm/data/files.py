@@ -17,6 +17,7 @@ from daskmm.data.blocks import as_dask_array, check_columns, common_dtype
 from daskmm.data.csv_files import csv_columns, estimated_rows, is_csv, open_csv
 from daskmm.data.lazy import array_of_frame
 from daskmm.data.mixed import to_be_coded
+from daskmm.data.names import refuse_unknown
 from daskmm.data.raster_files import is_netcdf, open_cube
 from daskmm.data.sparse_files import open_sparse_group, open_sparse_npz
 from daskmm.data.variables import variable_names, with_names
@@ -39,8 +40,6 @@ _H5AD = (
     "{1}.zarr::layers/NAME)."
 )
 _ZARR_METADATA = ("zarr.json", ".zarray", ".zgroup")
-# Formats with named columns that dask reads.
-_FRAMES = {".parquet": "parquet", ".pq": "parquet"}
 
 
 def open_data(
@@ -158,7 +157,7 @@ def open_data(
         raise ValueError(
             f"{text} is no NetCDF file and no zarr group, which alone have a feature_dim."
         )
-    if kind in ("csv", *_FRAMES.values()):
+    if kind in ("csv", "parquet"):
         if chunks != "auto":
             raise ValueError(f"{text}: chunks can be chosen for arrays, not for {kind} files.")
         _require_dataframes(kind)
@@ -166,7 +165,7 @@ def open_data(
             if kind == "csv":
                 form = separator, decimal, encoding
                 return open_csv(text, columns, *form, keep, categories, dates, fitted)
-            return _open_frame(text, kind, columns, keep, mixed, fitted)
+            return _open_parquet(text, columns, keep, mixed, fitted)
     if columns is not None or keep:
         raise ValueError(f"{text} has no named columns; they belong to csv and parquet files.")
     if kind == "zarr" and (table := open_sparse_group(text, component, chunks)) is not None:
@@ -192,8 +191,8 @@ def open_data(
 def has_columns(path: str) -> bool:
     """Return whether a path or pattern means files with named columns: csv, parquet, NetCDF."""
     path = path if is_remote(path) else str(local_path(path))
-    named = ("csv", "netcdf", *_FRAMES.values())
-    return ("::" not in path or Path(path).exists()) and _kind(path) in named
+    named = "::" not in path or Path(path).exists()
+    return named and _kind(path) in ("csv", "netcdf", "parquet")
 
 
 def column_names(
@@ -277,8 +276,8 @@ def _kind(path: str) -> str:
     suffix = place.suffix.lower()
     if suffix == ".h5ad":
         raise ValueError(_H5AD.format(path, place.stem))
-    if suffix in _FRAMES:
-        return _FRAMES[suffix]
+    if suffix in (".parquet", ".pq"):
+        return "parquet"
     if is_netcdf(path):
         return "netcdf"
     if is_csv(path):
@@ -471,32 +470,21 @@ def _require_dataframes(kind: str) -> None:
         ) from error
 
 
-def _open_frame(
-    path: str,
-    kind: str,
-    columns: Sequence[str] | None,
-    keep: Sequence[str],
-    mixed: bool,
-    fitted: bool,
+def _open_parquet(
+    path: str, columns: Sequence[str] | None, keep: Sequence[str], mixed: bool, fitted: bool
 ) -> Any:
     import dask.dataframe as dd
 
-    read = {"parquet": dd.read_parquet}[kind]
     try:
-        frame = read(path)
+        frame = dd.read_parquet(path)
     except Exception as error:
-        raise ValueError(f"{path} cannot be read as {kind}: {error}") from error
+        raise ValueError(f"{path} cannot be read as parquet: {error}") from error
     index = frame.index.name
     if index is not None and index in keep and index not in frame.columns:
         frame = frame.reset_index()
     used = [name for name in frame.columns if name not in keep] if columns is None else columns
     wanted = list(dict.fromkeys([*used, *keep]))
-    missing = sorted(set(wanted) - set(frame.columns))
-    if missing:
-        raise ValueError(
-            f"{path} has no column {', '.join(map(repr, missing))}; it has "
-            f"{', '.join(map(repr, frame.columns))}."
-        )
+    refuse_unknown(path, "column", wanted, frame.columns)
     if columns is not None or keep:
         frame = frame[wanted]
     if mixed or not used:

@@ -132,25 +132,14 @@ def make_ewp_simulation2(
 
     Parameters
     ----------
-    n_samples : int, default=2000
-        Number of rows.
-    n_clusters : int, default=20
-        Number of clusters, at most `n_samples`.
-    n_informative : int, default=5
-        Number of features that distinguish clusters, at least 1.
-    n_noise : int, default=95
-        Number of features of noise.
-    cluster_std : float, default=0.015
-        Standard deviation of a cluster in each informative feature.
-    random_state, chunks
+    n_samples, n_clusters, n_informative, n_noise, cluster_std, random_state, chunks
         As in :func:`make_ewp_simulation1`.
 
     Returns
     -------
     X : dask array of shape (n_samples, n_informative + n_noise), float64
-        Rows, in blocks of whole rows.
     y : dask array of shape (n_samples,), int64
-        Cluster of each row; cluster sizes differ by at most 1.
+        Rows and the cluster of each, as in :func:`make_ewp_simulation1`.
 
     See Also
     --------
@@ -201,9 +190,9 @@ def make_power_kmeans_blobs(
     Returns
     -------
     X : dask array of shape (n_samples, n_features), float64
-        Rows, in blocks of whole rows.
     y : dask array of shape (n_samples,), int64
-        Cluster of each row; cluster sizes, which the paper does not state, differ by at most 1.
+        Rows and the cluster of each, as in :func:`make_ewp_simulation1`. The paper does not state
+        the sizes of its clusters.
 
     References
     ----------
@@ -238,26 +227,14 @@ def make_wbms_simulation1(
 
     Parameters
     ----------
-    n_samples : int, default=200
-        Number of rows.
-    n_clusters : int, default=10
-        Number of clusters, at most `n_samples`.
-    n_informative : int, default=5
-        Number of features that distinguish clusters, at least 1; they come first.
-    n_noise : int, default=15
-        Number of features of noise, N(0, 1).
-    cluster_std : float, default=0.02
-        Standard deviation of a cluster in each informative feature, around centres uniform on
-        the unit hypercube.
-    random_state, chunks
-        As in :func:`make_ewp_simulation1`.
+    n_samples, n_clusters, n_informative, n_noise, cluster_std, random_state, chunks
+        As in :func:`make_ewp_simulation2`, with other defaults.
 
     Returns
     -------
     X : dask array of shape (n_samples, n_informative + n_noise), float64
-        Rows, in blocks of whole rows.
     y : dask array of shape (n_samples,), int64
-        Cluster of each row; cluster sizes differ by at most 1.
+        Rows and the cluster of each, as in :func:`make_ewp_simulation2`.
 
     See Also
     --------
@@ -295,30 +272,22 @@ def make_wbms_simulation2(
 
     Parameters
     ----------
-    n_samples : int, default=100
-        Number of rows.
-    n_clusters : int, default=4
-        Number of clusters, at most `n_samples`.
-    n_informative : int, default=2
-        Number of features that distinguish clusters, at least 1; they come first.
-    n_noise : int, default=18
-        Number of features of noise, N(0, 1).
-    cluster_std : float, default=0.02
-        Standard deviation of a cluster in each informative feature. The paper has a variance of
-        0.3, with which clusters overlap, and says that they do not.
-    random_state, chunks
-        As in :func:`make_ewp_simulation1`.
+    n_samples, n_clusters, n_informative, n_noise, cluster_std, random_state, chunks
+        As in :func:`make_ewp_simulation2`, with other defaults.
 
     Returns
     -------
     X : dask array of shape (n_samples, n_informative + n_noise), float64
-        Rows, in blocks of whole rows.
     y : dask array of shape (n_samples,), int64
-        Cluster of each row; cluster sizes differ by at most 1.
+        Rows and the cluster of each, as in :func:`make_ewp_simulation2`.
 
     See Also
     --------
     make_wbms_simulation1 : Fewer features of noise.
+
+    Notes
+    -----
+    The paper prints a variance of 0.3, with which clusters overlap, and says that they do not.
 
     References
     ----------

@@ -1,8 +1,8 @@
 """Passes on a distributed cluster that may lose workers or its scheduler.
 
-A scheduler gives the tasks of a lost worker to others, and waits for ever if there are none. This
-module ends the wait (`ClusterLostError`), submits again to a restarted cluster, and finds blocks
-that kill their workers (`DeadlyBlockError`).
+A scheduler gives the tasks of a lost worker to others, and waits for ever if there are none, or if
+all workers stay paused. This module ends the wait (`ClusterLostError`), submits again to a
+restarted cluster, and finds blocks that kill their workers (`DeadlyBlockError`).
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ from daskmm.engine.worker_task import (
     pickled,
     run_pickled,
 )
+from daskmm.storage.readable import readable_bytes
 
 logger = logging.getLogger("daskmm")
 
@@ -67,14 +68,20 @@ _LARGE_BYTES = 4 << 20
 _BRIEF_SECONDS = 5.0
 # Most seconds between two checks that a cluster has workers.
 _LOOK_SECONDS = 1.0
+# Most seconds between two checks that paused workers do not hold up a computation.
+_LOOK_AT_PAUSES_SECONDS = 5.0
+# States in which a worker's tasks do not change by its own work.
+_RESTING = {"memory", "error", "released", "long-running"}
 
 
 class ClusterLostError(RuntimeError):
     """A distributed cluster has lost all workers or its scheduler, and none came back in time.
 
-    The time is dask's configuration value ``daskmm.lost-cluster-timeout``, by default 5 minutes. It
-    can be set, e.g. by ``dask.config.set({"daskmm.lost-cluster-timeout": "30s"})``, and also holds
-    for clusters that have not got their first worker yet.
+    It is also raised if dask has paused all workers that have tasks, because their memory is nearly
+    full, for as long. The time is dask's configuration value ``daskmm.lost-cluster-timeout``, by
+    default 5 minutes. It can be set, e.g. by
+    ``dask.config.set({"daskmm.lost-cluster-timeout": "30s"})``, and also holds for clusters that
+    have not got their first worker yet.
     """
 
 
@@ -177,7 +184,7 @@ def reduce_on(
             large = len(call) > _LARGE_BYTES
             any_order = large and graph.kept_by_user and tasks.are_scattered
             sums = _sums(client, tasks, call, name, graph.spare, any_order)
-            graph.keep_time(time.monotonic() - began)
+            graph.seconds = time.monotonic() - began
             # The last attempt hands no calls over to other workers, so it skips no call.
             for again, spare in (("skipped", graph.spare), ("skipped-twice", None)):
                 if not sums.skipped:
@@ -185,14 +192,14 @@ def reduce_on(
                 # Calls were skipped because their persisted blocks were moved, or lost and made
                 # again (the new tasks have them as inputs), or because the worker that had taken
                 # over calls of a slow one was lost.
-                graph.forget_home()
+                graph.home = None
                 grouping = _grouping_on(client, graph, call).of_calls(sums.skipped)
                 tasks = GroupTasks(graph.nodes, graph.arguments, grouping, True)
                 made = _sums(client, tasks, call, f"{name}-{again}", spare, any_order)
                 sums = replace(sums, skipped=()) + made
             return sums.total
         except _KilledError as error:
-            graph.forget_home()
+            graph.home = None
             for killed in error.errors:
                 if killed.task in graph.futures:
                     raise LostFuturesError(
@@ -250,10 +257,11 @@ def _nothing(*_: Any) -> list[Any]:
 
 
 def _tasks_on(client: Any, graph: TaskGraph, call: bytes) -> GroupTasks:
-    tasks = graph.tasks_at(client)
-    if tasks is None:
-        grouping = _grouping_on(client, graph, call)
-        tasks = graph.tasks(grouping, True, client if grouping.settled else None)
+    if graph.home is client and graph.latest is not None:
+        return graph.latest
+    grouping = _grouping_on(client, graph, call)
+    tasks = graph.tasks(grouping, True)
+    graph.home = client if grouping.settled else None
     return tasks
 
 
@@ -269,7 +277,7 @@ def _grouping_on(client: Any, graph: TaskGraph, call: bytes) -> Grouping:
         n_calls, n_threads = len(graph.arguments), expected_threads(threads)
         if threads and len(call) > _LARGE_BYTES:
             return on_all_threads(threads, n_calls, consecutive_groups)
-        if threads and graph.took_less_than(_BRIEF_SECONDS):
+        if threads and graph.seconds < _BRIEF_SECONDS:
             return on_all_threads(threads, n_calls, packs)
         return without_data(streamed_groups(n_calls, n_threads))
     try:
@@ -298,7 +306,7 @@ def _with_retries(
         try:
             return attempt()
         except RestartedError:
-            graph.forget_home()
+            graph.home = None
             logger.warning("the cluster was restarted; %s starts again", name)
             _check_futures(graph)
         except _SuspectedError as error:
@@ -332,8 +340,9 @@ def _try_alone(
             raise DeadlyBlockError(
                 f"{graph.described(call)} killed {error.errors[0].allowed_failures + 1} "
                 f"workers, one after the other (pass {name}). It may be too large for a "
-                "worker's memory: use smaller chunks, or larger workers. Or the code that "
-                "loads it crashes: the workers' logs say more."
+                "worker's memory: use smaller chunks, or larger workers; plan(X) of the estimator "
+                "says how much memory a fit takes. Or the code that loads the block crashes: the "
+                "workers' logs say more."
             ) from error
 
 
@@ -522,21 +531,74 @@ async def _ended(client: Any, futures: list[Any]) -> None:
 
 
 async def _watched(client: Any, work: Callable[[], Awaitable[Any]]) -> Any:
-    """Return the result of a coroutine, unless the cluster has no workers for too long."""
+    """Return the result of a coroutine, unless no worker of the cluster works for too long."""
     patience = _patience()
     task = asyncio.ensure_future(work())
+    pauses = asyncio.ensure_future(_end_of_patience_with_pauses(client, patience))
     alive = time.monotonic()
     try:
         while True:
-            done, _ = await asyncio.wait({task}, timeout=min(_LOOK_SECONDS, patience / 4))
-            if done:
+            timeout = min(_LOOK_SECONDS, patience / 4)
+            await asyncio.wait({task, pauses}, timeout=timeout, return_when="FIRST_COMPLETED")
+            if task.done():
                 return task.result()
+            if pauses.done():
+                raise pauses.result()
             if await _workers(client, patience):
                 alive = time.monotonic()
             elif time.monotonic() - alive > patience:
                 raise _lost(client, patience)
     finally:
         task.cancel()
+        pauses.cancel()
+
+
+async def _end_of_patience_with_pauses(client: Any, patience: float) -> ClusterLostError:
+    """Return an error once only paused workers have had tasks for too long; warn before.
+
+    dask gives paused workers no task, and takes none back from them. A worker stays paused if its
+    memory is in use outside of tasks, by modules and the allocator, and then a fit would wait for
+    ever.
+    """
+    step = min(_LOOK_AT_PAUSES_SECONDS, patience / 4)
+    since: float | None = None
+    warned = False
+    while True:
+        await asyncio.sleep(step)
+        paused = await _only_paused(client)
+        since = (since or time.monotonic()) if paused else None
+        waited = 0.0 if since is None else time.monotonic() - since
+        if waited > patience:
+            return ClusterLostError(
+                f"{paused} for {patience:g} seconds. Take workers with more memory or fewer "
+                "threads, or smaller chunks: plan(X) of the estimator says how much memory a fit "
+                "takes."
+            )
+        if waited >= 2 * step and not warned:
+            warned = True
+            logger.warning("%s; the fit waits for them", paused)
+
+
+async def _only_paused(client: Any) -> str:
+    """Say which paused workers have tasks if no other worker has any; else return ""."""
+    try:
+        found = (await client.scheduler.identity(n_workers=-1))["workers"]
+    except OSError:  # `_watched` asks whether the scheduler is gone
+        return ""
+    paused = {}
+    for address, worker in found.items():
+        counts = worker["metrics"].get("task_counts", {})
+        active = {state for state, count in counts.items() if count} - _RESTING
+        if worker["status"] == "paused" and "executing" not in active:
+            paused[address] = worker
+        elif active:
+            return ""
+    said = ", ".join(
+        f"{address} with {readable_bytes(worker['metrics']['memory'])} of "
+        f"{readable_bytes(worker['memory_limit'])}"
+        for address, worker in list(paused.items())[:3]
+    )
+    return said and f"dask has paused workers because their memory is nearly full ({said})"
 
 
 async def _answered(client: Any) -> Mapping[str, int]:

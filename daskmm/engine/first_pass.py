@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self
@@ -27,6 +27,7 @@ from daskmm.numerics.columns import Expansion
 from daskmm.numerics.distortions.base import Distortion
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN, Metric, SquaredEuclidean
 from daskmm.numerics.distortions.mixed import measured
+from daskmm.numerics.information import mean_of_varying
 from daskmm.numerics.rows import Coordinates, FeatureCoordinates, pieces, tile_rows, tiles
 from daskmm.numerics.sparse_rows import SparseRows, has_holes, stacked
 from daskmm.storage.digests import digest
@@ -126,6 +127,24 @@ class Survey:
             return self.sample
         return Sample(self.sample.rows[self.near], self.sample.weights[self.near])
 
+    def transformed(
+        self, coordinates: FeatureCoordinates, change: Callable[[NDArray], NDArray]
+    ) -> Survey:
+        """Return the survey in other coordinates, for which a function changes its rows."""
+        rows, weights = change(self.core.rows), self.core.weights
+        if isinstance(rows, SparseRows):
+            variance = Moments.of_sparse(rows, weights).variance
+        else:
+            mean = np.average(rows, axis=0, weights=weights)
+            variance = np.average(np.square(rows - mean), axis=0, weights=weights)
+        return replace(
+            self,
+            coordinates=coordinates,
+            variance=variance,
+            sample=Sample(change(self.sample.rows), self.sample.weights),
+            spread=self.distortion.spread(rows, weights),
+        )
+
     @cached_property
     def critical_power(self) -> float:
         """The critical power s_crit of the sample."""
@@ -145,10 +164,10 @@ class Survey:
     @property
     def mean_variance(self) -> float:
         """Mean variance V of the features (or groups) that vary; 1 if none does."""
-        if self.groups is not None:
-            whole = np.bincount(self.groups, self.variance)
-            return float(whole[whole > 0].mean()) if self.varying.any() else 1.0
-        return float(self.variance[self.varying].mean()) if self.varying.any() else 1.0
+        if self.groups is None:
+            return mean_of_varying(self.variance)
+        whole = np.bincount(self.groups, self.variance)
+        return mean_of_varying(np.asarray(whole, dtype=np.float64))
 
 
 @dataclass(frozen=True)
@@ -265,7 +284,7 @@ def first_pass(
             f"{len(uniform.rows)} left, fewer than n_clusters={n_clusters}. Drop those rows first."
         )
     sample = Sample(coordinates.to_model(uniform.rows), uniform.weights)
-    squared = family.code == SQUARED_EUCLIDEAN.code
+    squared = family.squared
     survey = Survey(
         n_rows,
         moments.weight,
@@ -320,7 +339,7 @@ def _resampled_by_distance(
     """Return the survey, with samples drawn by distance in another pass if costs are uneven."""
     coordinates, distortion, sample = survey.coordinates, survey.distortion, survey.sample
     assert isinstance(coordinates, Coordinates)
-    squared = distortion.code == SQUARED_EUCLIDEAN.code
+    squared = distortion.squared
     center = coordinates.to_model(mean_and_variance(moments)[0])
     distances = _distances(sample.rows, center, distortion)
     extreme = _largest_square(moments, coordinates) if squared else 0.0

@@ -26,7 +26,7 @@ class Worker:
     threads : int
         Number of its threads.
     memory : int or None
-        Bytes that the process may take in all; None if unlimited or unknown.
+        Bytes that the process may take in all, before dask pauses it; None if unlimited or unknown.
     """
 
     threads: int
@@ -56,7 +56,9 @@ def smallest_worker(lazy: bool) -> Worker:
     if client is None or not lazy:
         return this_process()
     found = client.scheduler_info(n_workers=-1)["workers"].values()
-    workers = [Worker(each["nthreads"], each["memory_limit"] or None) for each in found]
+    # dask gives no tasks to workers whose memory is filled to this share.
+    share = config.get("distributed.worker.memory.pause", 0.8) or 1.0
+    workers = [Worker(w["nthreads"], int(share * (w["memory_limit"] or 0)) or None) for w in found]
     if not workers:
         return Worker(CPU_COUNT, None)
     return min(workers, key=lambda w: float("inf") if w.memory is None else w.memory / w.threads)

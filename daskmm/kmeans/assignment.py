@@ -28,7 +28,6 @@ from daskmm.data.lazy import Places, mapped
 from daskmm.data.validation import check_domain, check_empty, check_finite, checked_rows
 from daskmm.engine.passes import Passes, one_blas_thread, run_on_threads
 from daskmm.kmeans.sums import CenterState
-from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
 from daskmm.numerics.rows import Coordinates, FeatureCoordinates, Rows, pieces
 from daskmm.numerics.sparse_rows import SparseRows
 
@@ -55,8 +54,7 @@ def blockwise(
         and row.
     """
     distortion, partial = state.distortion, state.partial
-    if isinstance(rows, SparseRows):
-        coordinates, state = unshifted(coordinates, state)
+    coordinates, state = unshifted(rows, coordinates, state)
     for part, some in pieces(rows, len(state.centers)):
         try:
             with np.errstate(over="ignore", invalid="ignore"):  # reported by the checks
@@ -83,13 +81,15 @@ def blockwise(
     return out
 
 
-def unshifted(coordinates: Rows, state: CenterState) -> tuple[Rows, CenterState]:
-    """Return coordinates that keep rows sparse, because they have no shift, and the state in them.
+def unshifted(rows: NDArray, coordinates: Rows, state: CenterState) -> tuple[Rows, CenterState]:
+    """Return coordinates that keep sparse rows sparse, without a shift, and the state in them.
 
-    They differ from the given coordinates if the model was fitted to dense rows.
+    They differ from the given ones if the rows are sparse and the model was fitted to dense rows.
     """
-    if not (isinstance(coordinates, Coordinates) and coordinates.mean.any()):
+    shifted = isinstance(coordinates, Coordinates) and coordinates.mean.any()
+    if not (shifted and isinstance(rows, SparseRows)):
         return coordinates, state
+    assert isinstance(coordinates, Coordinates)
     scale = coordinates.scale
     centers = coordinates.to_input(state.centers) / scale
     return Coordinates(np.zeros_like(scale), scale), replace(state, centers=centers)
@@ -140,8 +140,7 @@ def _compiled_nearest(
     for distances other than squared Euclidean ones between complete rows, and if a value must be
     refused (`blockwise` then raises the error).
     """
-    plain = state.distortion.code == SQUARED_EUCLIDEAN.code and not state.partial
-    plain = plain and not isinstance(rows, SparseRows)
+    plain = state.plain and not isinstance(rows, SparseRows)
     plain = plain and not state.distortion.empty(rows).any()
     if not (plain and library.available() and isinstance(coordinates, FeatureCoordinates)):
         return False

@@ -20,6 +20,7 @@ from daskmm.numerics.histograms import Histogram
 from daskmm.numerics.information import cluster_sums
 from daskmm.numerics.power_means import power_means
 from daskmm.numerics.rows import Coordinates, Rows
+from daskmm.numerics.sums import Sums
 
 FloatArray = NDArray[np.float64]
 
@@ -90,7 +91,7 @@ class DistanceSample:
 
 
 @dataclass(frozen=True)
-class Nearest:
+class Nearest(Sums):
     """Nearest centres of some rows.
 
     Attributes
@@ -106,13 +107,6 @@ class Nearest:
     n_rows: int
     distances: Histogram
     sample: DistanceSample
-
-    def __add__(self, other: Self) -> Self:
-        return type(self)(
-            self.n_rows + other.n_rows,
-            self.distances + other.distances,
-            self.sample + other.sample,
-        )
 
 
 class MembershipPower:

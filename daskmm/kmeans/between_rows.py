@@ -11,7 +11,7 @@ from daskmm.kmeans.assignment import unshifted
 from daskmm.kmeans.sums import CenterState
 from daskmm.numerics.columns import MixedCoordinates
 from daskmm.numerics.rows import Rows, tiles
-from daskmm.numerics.sparse_rows import FEW_BYTES, SparseRows, dense
+from daskmm.numerics.sparse_rows import FEW_BYTES, dense
 
 FloatArray = NDArray[np.float64]
 
@@ -27,8 +27,7 @@ def distances_between(
     distance.
     """
     distortion, partial = state.distortion, state.partial
-    if isinstance(rows, SparseRows):
-        coordinates, state = unshifted(coordinates, state)
+    coordinates, state = unshifted(rows, coordinates, state)
     z = coordinates.to_model(rows)
     n, p = z.shape
     weights = np.ones(p) if state.feature_weights is None else state.feature_weights

@@ -16,7 +16,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +28,6 @@ from daskmm.data.blocks import Layout, Position
 from daskmm.engine.passes import one_blas_thread, run_on_threads
 from daskmm.kmeans.assignment import labels_of
 from daskmm.kmeans.sums import FARTHEST, CenterState, CenterSums
-from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
 from daskmm.numerics.rows import (
     FeatureCoordinates,
     Rows,
@@ -136,6 +134,11 @@ class Bounds:
         labels, lower, upper = np.zeros(n_rows, np.int32), np.zeros(n_rows), np.zeros(n_rows)
         return cls(labels, lower, upper, unknown, lists=lists)
 
+    @property
+    def separation(self) -> float:
+        """Lower bound of the squared distance between two centres; 0 where none is known."""
+        return 0.0 if self.moved is None else float(self.moved.apart[:, 0].min()) ** 2
+
     def holds_at(self, centers: FloatArray) -> bool:
         """Return whether the last step began at these centres, as the same array."""
         return self.prepared is not None and self.prepared.centers is centers
@@ -236,31 +239,6 @@ class Bounds:
         return labels_of(rows, position, coordinates, state) if found is None else found
 
 
-class Compared(NamedTuple):
-    """How a step of one start compares rows with centres.
-
-    Attributes
-    ----------
-    separation : float
-        Lower bound of the squared distance between two centres; 0 where none is known.
-    near : bool
-        Whether rows are compared with the centres of their lists only.
-    listed : bool
-        Whether the next step may be near, too.
-    """
-
-    separation: float = 0.0
-    near: bool = False
-    listed: bool = False
-
-    @classmethod
-    def by(cls, bounds: Bounds) -> Self:
-        """Return how a step with these bounds does it."""
-        moved = bounds.moved
-        separation = 0.0 if moved is None else float(moved.apart[:, 0].min()) ** 2
-        return cls(separation, bounds.near, bounds.lists is not None)
-
-
 @dataclass
 class _Start:
     """Bounds of a start between two of its steps."""
@@ -286,9 +264,8 @@ class KeptBounds:
 
     def __init__(self, layout: Layout, coordinates: Rows) -> None:
         self._coordinates = coordinates
-        plain = isinstance(coordinates, FeatureCoordinates)
         self._possible = (
-            plain
+            isinstance(coordinates, FeatureCoordinates)
             and not isinstance(coordinates, WhitenedCoordinates)
             and not (layout.lazy or layout.sparse)
             and library.available()
@@ -304,36 +281,29 @@ class KeptBounds:
 
     def choose_directions(self, blocks: Sequence[NDArray]) -> None:
         """Choose the directions of partial distances for the present step of each start."""
-        for start in self._present:
-            bounds = None if start is None else start.bounds
+        for bounds in self.present(len(self._present)):
             if bounds is None or bounds.prepared is None or bounds.near:
                 continue
             assert isinstance(self._coordinates, FeatureCoordinates)
             choose_directions(blocks, self._coordinates, bounds.prepared)
 
-    def compared(self, n_starts: int) -> list[Compared]:
-        """Return how the present step of each start compares rows with centres."""
+    def present(self, n_starts: int) -> tuple[Bounds | None, ...]:
+        """Return the bounds of each start in the present step; None for a step without bounds."""
         if not self._present:  # rows are trimmed
-            return [Compared()] * n_starts
-        known = [None if start is None else start.bounds for start in self._present]
-        return [Compared() if bounds is None else Compared.by(bounds) for bounds in known]
+            return (None,) * n_starts
+        return tuple(None if start is None else start.bounds for start in self._present)
 
     def before(self, states: Sequence[CenterState]) -> tuple[Bounds | None, ...]:
         """Return the bounds of each state for the next step; None for a step without bounds."""
         most = max(BOUND_BYTES, int(_SHARE_OF_BOUNDS * self._row_bytes)) // len(states)
         bounded, listed = most >= BOUND_BYTES, most >= BOUND_BYTES + _LIST_BYTES
         self._present = [self._of(state, listed) if bounded else None for state in states]
-        return tuple(None if start is None else start.bounds for start in self._present)
+        return self.present(len(states))
 
     def _of(self, state: CenterState, listed: bool) -> _Start | None:
         k = len(state.centers)
-        plain = state.distortion.code == SQUARED_EUCLIDEAN.code and not state.partial
-        if (
-            not self._possible
-            or state.s > -np.inf
-            or not plain
-            or state.feature_weights is not None
-        ):
+        plain = state.plain and state.feature_weights is None
+        if not (self._possible and plain and state.s == -np.inf):
             return None
         if k < LEAST_CLUSTERS or self._n_rows < _ROWS_PER_CLUSTER * k:
             return None

@@ -23,7 +23,16 @@ from numpy.typing import NDArray
 from daskmm.engine.moments import Sample
 from daskmm.kmeans.seeding import greedy_rows
 from daskmm.kmeans.sums import CenterState
-from daskmm.kmeans.trials import KNOWING, LEARNING, Labels, Trials, annealed, spawned, thinned
+from daskmm.kmeans.trials import (
+    KNOWING,
+    LEARNING,
+    Labels,
+    OnSample,
+    Trials,
+    annealed,
+    spawned,
+    thinned,
+)
 from daskmm.kmeans.updates import EntropyUpdate, PowerUpdate, sample_problem
 from daskmm.numerics.annealing import critical_power
 from daskmm.numerics.distortions.base import Tile
@@ -55,28 +64,19 @@ def trials_of(
 
 
 @dataclass(frozen=True)
-class ColumnTrials:
-    """A sample on which parameters are tried.
+class ColumnTrials(OnSample):
+    """Trials of sparse rows, or of columns of one or several features; NaN are missing values.
 
     Attributes
     ----------
-    rows : SparseRows or ndarray of shape (n_rows, n_features), float64
-        Rows in the model's coordinates; NaN are missing values.
-    weights : ndarray of shape (n_rows,)
-        Sample weights, positive.
     distortion : SquaredEuclidean or Mixed
         Distortion in the model's coordinates.
     groups : ndarray of int of shape (n_features,)
         Column of each feature.
-    variance : ndarray of shape (n_columns,)
-        Mean divergence V_g of the rows from their mean in each column.
     """
 
-    rows: Any
-    weights: FloatArray
     distortion: SquaredEuclidean | Mixed
     groups: NDArray[np.int64]
-    variance: FloatArray
 
     @classmethod
     def of(
@@ -93,28 +93,7 @@ class ColumnTrials:
         variance = _dispersion(rows, weights, np.zeros(len(rows), np.int64), distortion, own)
         # Variances that are rounding errors are set to 0.
         variance[variance <= 1e-12 * variance.max(initial=0.0)] = 0.0
-        return cls(rows, weights, distortion, own, variance)
-
-    @property
-    def varying(self) -> NDArray[np.bool_]:
-        """Mask of the columns that are not constant."""
-        return self.variance > 0
-
-    @property
-    def mean_variance(self) -> float:
-        """Mean of V_g over the columns that vary (1 if none does)."""
-        return float(self.variance[self.varying].mean()) if self.varying.any() else 1.0
-
-    @property
-    def equal_weights(self) -> FloatArray:
-        """Equal weights for all columns that vary."""
-        varying = self.varying if self.varying.any() else np.ones(len(self.variance), bool)
-        return varying / np.count_nonzero(varying)
-
-    @property
-    def wide(self) -> bool:
-        """Whether preparing for given weights costs more than a start; it never does here."""
-        return False
+        return cls(rows, weights, variance, distortion, own)
 
     @functools.cached_property
     def critical_power(self) -> float:
@@ -130,9 +109,12 @@ class ColumnTrials:
 
     def learn(self, starts: Sequence[FloatArray], lam: float) -> list[CenterState]:
         """Fit EWP with a penalty λ from each start; return centres and feature weights."""
-        varying = self.varying[self.groups]
         update = EntropyUpdate(
-            lam, varying, self.distortion, has_holes(self.rows), groups=self.groups
+            self.distortion,
+            has_holes(self.rows),
+            lam=lam,
+            varying=self.varying[self.groups],
+            groups=self.groups,
         )
         problem = sample_problem(self.rows, self.weights, update, float(self.variance.sum()))
         return annealed(problem, starts, LEARNING, self.critical_power)
@@ -156,10 +138,6 @@ class ColumnTrials:
     def partition(self, labels: Labels) -> Partition:
         """Return the share of each column's variance that hard labels leave unexplained."""
         return self._partition(self.rows, labels)
-
-    def cost(self, found: Partition, column_weights: FloatArray) -> float:
-        """Return Σ_g w_g V_g (1 − R_g), the mean weighted divergence from the cluster means."""
-        return float((column_weights * self.variance) @ found.within)
 
     def means(self, labels: Labels, otherwise: FloatArray) -> FloatArray:
         """Return the mean of each cluster, and the given centre for an empty one."""
@@ -215,12 +193,6 @@ class ColumnTrials:
     def divisible(self) -> bool:
         """Whether clusters can be judged by other columns, as in wide sparse tables."""
         return isinstance(self.rows, SparseRows) and int(np.count_nonzero(self.varying)) > 3
-
-    def gains(self, labels: Labels, column_weights: FloatArray, seed: int) -> FloatArray:
-        """Compute the information gain of labels over the null in each column, in nats."""
-        found = self.partition(labels)
-        null = self.null_within(column_weights, len(found.shares), seed)
-        return self.gains_over(found.within, null)
 
     def _labelled(
         self, rows: Any, column_weights: FloatArray, n_clusters: int, seeds: Sequence[int]

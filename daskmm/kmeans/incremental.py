@@ -24,14 +24,15 @@ from daskmm.engine.moments import Moments
 from daskmm.engine.passes import Passes
 from daskmm.kmeans.assignment import nearest_of
 from daskmm.kmeans.renewal import Renewal, Reservoir, renewed
-from daskmm.kmeans.sums import CenterState, CenterSums, Farthest, PerStart, center_sums
+from daskmm.kmeans.sums import CenterState, CenterSums, Farthest, MeanSums, PerStart, center_sums
 from daskmm.kmeans.trimming import kept_sums, thresholds
 from daskmm.kmeans.updates import EntropyUpdate, Update
 from daskmm.mm.keyed_records import KeyedRecords
 from daskmm.numerics.distortions.base import Distortion
-from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN, Bregman
+from daskmm.numerics.distortions.bregman import Bregman
 from daskmm.numerics.entropy import negative_entropy
 from daskmm.numerics.rows import Coordinates, Rows
+from daskmm.numerics.sums import Sums
 from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
@@ -50,7 +51,7 @@ _FASTER, _WINS = 4.0, 5e-3
 
 @registered
 @dataclass(frozen=True)
-class Majorizer:
+class Majorizer(MeanSums):
     """Majorizing function of the rows of one call or several, as a function of the state.
 
     Attributes
@@ -59,8 +60,6 @@ class Majorizer:
         Number of rows, which does not fade.
     weight : float
         Sum of their sample weights.
-    weights, sums, denominators, squares
-        Sums as in `CenterSums`.
     constant : float
         Part of `cost` that does not depend on the state.
     kept : float
@@ -69,22 +68,13 @@ class Majorizer:
 
     n_rows: int
     weight: float
-    weights: FloatArray
-    sums: FloatArray
-    denominators: FloatArray | None
-    squares: FloatArray | None
     constant: float
     kept: float = 1.0
-
-    @property
-    def masses(self) -> FloatArray:
-        """Denominators of the means, of shape (n_clusters, n_features) or (n_clusters, 1)."""
-        return self.weights[:, None] if self.denominators is None else self.denominators
 
     @classmethod
     def of(cls, sums: CenterSums, state: CenterState, weight: float, n_rows: int) -> Self:
         """Return the record of sums that were computed at a state."""
-        found = cls(n_rows, weight, sums.weights, sums.sums, sums.denominators, sums.squares, 0.0)
+        found = cls(sums.weights, sums.sums, sums.denominators, sums.squares, n_rows, weight, 0.0)
         # A majorizing function equals the objective at the state at which it was made.
         return replace(found, constant=sums.objective - found.cost(state))
 
@@ -95,44 +85,23 @@ class Majorizer:
         that they were assigned to. Penalties are not included.
         """
         centers, w, distortion = state.centers, state.feature_weights, state.distortion
-        masses = self.masses
-        squared = distortion.code == SQUARED_EUCLIDEAN.code
-        if isinstance(distortion, Bregman) and (self.squares is None or not squared):
+        if isinstance(distortion, Bregman) and (self.squares is None or not distortion.squared):
             # The divergence is linear in the rows, up to a term without the centres.
             planes = distortion.planes(centers, w)
-            linear = float((masses * planes.constants + self.sums * planes.factors).sum())
+            linear = float((self.masses * planes.constants + self.sums * planes.factors).sum())
             own = 0.0 if self.squares is None or w is None else float(w @ self.squares)
             return self.constant + linear + own
-        parts = ((masses * centers - 2.0 * self.sums) * centers).sum(axis=0)
+        parts = ((self.masses * centers - 2.0 * self.sums) * centers).sum(axis=0)
         if self.squares is not None:
             parts += self.squares
         return self.constant + float(parts.sum() if w is None else w @ parts)
 
     def __add__(self, other: Self) -> Self:
-        own, added = self.as_sums(), other.as_sums()
-        total = own + added
-        return type(self)(
-            self.n_rows + other.n_rows,
-            self.weight + other.weight,
-            total.weights,
-            total.sums,
-            total.denominators,
-            total.squares,
-            self.constant + other.constant,
-        )
+        return replace(super().__add__(other), kept=1.0)
 
     def faded(self, factor: float) -> Self:
         """Return the record of the same rows with their sample weights multiplied by a factor."""
-        return replace(
-            self,
-            weight=factor * self.weight,
-            weights=factor * self.weights,
-            sums=factor * self.sums,
-            denominators=None if self.denominators is None else factor * self.denominators,
-            squares=None if self.squares is None else factor * self.squares,
-            constant=factor * self.constant,
-            kept=factor * self.kept,
-        )
+        return replace(self.times(factor), n_rows=self.n_rows)
 
     def divided(self, renewal: Renewal, before: CenterState) -> Self:
         """Return the record for better clusters, to which a sample says how rows are divided."""
@@ -146,9 +115,8 @@ class Majorizer:
         cost = self.cost(before) + self.weight * renewal.change
         return replace(found, constant=found.constant + cost - found.cost(renewal.state))
 
-    def as_sums(self, farthest: Farthest | None = None) -> CenterSums:
+    def as_sums(self, farthest: Farthest) -> CenterSums:
         """Return the sums for an update, with rows to which centres of empty clusters may move."""
-        farthest = Farthest.empty(self.sums.shape[1]) if farthest is None else farthest
         parts = (self.weights, self.sums, self.denominators, self.squares)
         return CenterSums(*parts, np.nan, np.nan, np.nan, farthest)
 
@@ -168,10 +136,10 @@ class Updates:
         The power of all records.
     distortion : Distortion
         Distortion in the model's coordinates.
+    reservoir : Reservoir
+        Sample of the rows.
     records : KeyedRecords of Majorizer
         Records of the calls.
-    reservoir : Reservoir or None
-        Sample of the rows; may be None in models of the first version that had updates.
     searches : bool
         Whether better clusters are searched on the sample.
     unsampled : float
@@ -184,8 +152,8 @@ class Updates:
 
     s: float
     distortion: Distortion
+    reservoir: Reservoir
     records: KeyedRecords[Majorizer] = field(default_factory=KeyedRecords)
-    reservoir: Reservoir | None = None
     weight_since: float = 0.0
     shorter: ShorterMemory | None = None
     searches: bool = True
@@ -210,12 +178,12 @@ class Updates:
     def samples_all(self) -> bool:
         """Whether the sample is at least half full; after a fit it is empty."""
         kept = self.reservoir
-        return kept is not None and 2 * len(kept.rows) >= min(kept.size, self.total.n_rows)
+        return 2 * len(kept.rows) >= min(kept.size, self.total.n_rows)
 
     @property
     def has_gaps(self) -> bool:
         """Whether values are missing in rows of the sample."""
-        return self.reservoir is not None and bool(np.isnan(self.reservoir.rows).any())
+        return bool(np.isnan(self.reservoir.rows).any())
 
     def costs_more(self, record: Majorizer, state: CenterState) -> bool:
         """Return whether new rows cost much more than those of all calls."""
@@ -256,23 +224,6 @@ class ShorterMemory:
     cost: float = 0.0
     longer_cost: float = 0.0
 
-    def judged(
-        self, updates: Updates, state: CenterState, costs: Sequence[float], factor: float
-    ) -> Self:
-        """Return the memory after a call.
-
-        `costs` has the cost of the new rows at the state of the longer memory and at that of this
-        one. Earlier costs fade by `factor`.
-        """
-        longer, own = costs
-        return replace(
-            self,
-            updates=updates,
-            state=state,
-            cost=factor * self.cost + own,
-            longer_cost=factor * self.longer_cost + longer,
-        )
-
     @property
     def wins(self) -> bool:
         """Whether new rows have cost less at its centres."""
@@ -291,7 +242,7 @@ def updated(
     update: Update,
     key: str | None = None,
     fading: Fading | None = None,
-) -> tuple[Updates, CenterState]:
+) -> Memory:
     """Visit new rows once, and return all records and the state that minimises their sum.
 
     Parameters
@@ -339,16 +290,18 @@ def updated(
     ]
     if fading is None:
         return after[0]
-    if again:
-        # The rows of this key have been compared before.
-        shorter = replace(shorter, updates=after[1][0], state=after[1][1])
-        return replace(after[0][0], shorter=shorter), after[0][1]
-    costs = [
-        seen.sums.objective + weight * update.penalty(state)
-        for (_, state), seen in zip(memories, seen_by, strict=True)
-    ]
-    shorter = shorter.judged(*after[1], costs, factors[1])
-    if shorter.wins:
+    shorter = replace(shorter, updates=after[1][0], state=after[1][1])
+    if not again:  # otherwise the rows of this key have been compared before
+        longer_cost, cost = (
+            seen.sums.objective + weight * update.penalty(state)
+            for (_, state), seen in zip(memories, seen_by, strict=True)
+        )
+        shorter = replace(
+            shorter,
+            cost=factors[1] * shorter.cost + cost,
+            longer_cost=factors[1] * shorter.longer_cost + longer_cost,
+        )
+    if shorter.wins and not again:
         return replace(shorter.updates, shorter=ShorterMemory(*after[1])), shorter.state
     return replace(after[0][0], shorter=shorter), after[0][1]
 
@@ -362,36 +315,29 @@ def _stepped(
     update: Update,
     key: str | None,
     factor: float,
-) -> tuple[Updates, CenterState]:
+) -> Memory:
     """Add the record of new rows to earlier ones; return the state that minimises their sum."""
     record = Majorizer.of(seen.sums, state, weight, n_rows)
     sooner = updates.costs_more(record, state)
     kept = updates.records.kept(key)
     updates = updates.after(record, key, factor)
     total = updates.total
-    if updates.reservoir is not None:
-        assert seen.drawn is not None
-        reservoir = updates.reservoir
-        if key is not None:
-            reservoir = reservoir.without(_origin(key))
-        reservoir = reservoir.faded(factor) + seen.drawn.faded(kept)
-        since = updates.weight_since + weight
-        updates = replace(updates, reservoir=reservoir, weight_since=since)
-        # The sample of other rows says nothing about the clusters of these.
-        seen_all = updates.unsampled <= _UNSAMPLED * total.weight
-        enough = since >= (_SOONER if sooner else _RENEWED) * total.weight
-        if updates.searches and seen_all and enough:
-            updates, state = _renewed(updates, reservoir, state, update)
-            total = updates.total
+    reservoir = _without_call(updates.reservoir, key).faded(factor) + seen.drawn.faded(kept)
+    since = updates.weight_since + weight
+    updates = replace(updates, reservoir=reservoir, weight_since=since)
+    # The sample of other rows says nothing about the clusters of these.
+    seen_all = updates.unsampled <= _UNSAMPLED * total.weight
+    enough = since >= (_SOONER if sooner else _RENEWED) * total.weight
+    if updates.searches and seen_all and enough:
+        updates, state = _renewed(updates, state, update)
+        total = updates.total
     return updates, update.update(total.as_sums(seen.sums.farthest), state, total.weight)
 
 
-def _renewed(
-    updates: Updates, reservoir: Reservoir, state: CenterState, update: Update
-) -> tuple[Updates, CenterState]:
+def _renewed(updates: Updates, state: CenterState, update: Update) -> Memory:
     """Search for better clusters on the sample, and divide the records among them."""
     updates = replace(updates, weight_since=0.0)
-    better = renewed(reservoir, state, update, updates.n_calls)
+    better = renewed(updates.reservoir, state, update, updates.n_calls)
     if better is None:
         return updates, state
     divided = updates.records.each(lambda record: record.divided(better, state))
@@ -399,15 +345,11 @@ def _renewed(
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _Seen(Sums):
     """Sums of new rows at the state of one memory, and rows for its sample."""
 
     sums: CenterSums
-    drawn: Reservoir | None
-
-    def __add__(self, other: Self) -> Self:
-        drawn = None if self.drawn is None or other.drawn is None else self.drawn + other.drawn
-        return type(self)(self.sums + other.sums, drawn)
+    drawn: Reservoir
 
 
 def _trimmed(
@@ -423,7 +365,7 @@ def _trimmed(
     found = []
     for each, own, state, limit in zip(seen, sums, states, limits, strict=True):
         drawn = each.drawn
-        if drawn is not None and len(drawn.rows):
+        if len(drawn.rows):
             same = Coordinates.identity(drawn.rows.shape[1])
             _, distances = nearest_of(drawn.rows, Position(0, 0), same, state)
             drawn = drawn.only(limit.kept(distances) > 0)
@@ -432,14 +374,11 @@ def _trimmed(
 
 
 @dataclass(frozen=True)
-class _Visit:
+class _Visit(Sums):
     """Record of the pass over new rows."""
 
     moments: Moments
     seen: PerStart[_Seen]
-
-    def __add__(self, other: Self) -> Self:
-        return type(self)(self.moments + other.moments, self.seen + other.seen)
 
 
 class _Drawing(NamedTuple):
@@ -474,13 +413,14 @@ def _origin(key: str | None) -> int:
     return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=7).digest(), "little")
 
 
-def _drawing(updates: Updates, key: str | None) -> _Drawing | None:
-    if updates.reservoir is None:
-        return None
-    kept, origin = updates.reservoir, _origin(key)
-    if key is not None:
-        kept = kept.without(origin)
-    return _Drawing(kept.size, kept.bound, origin, updates.n_calls)
+def _without_call(reservoir: Reservoir, key: str | None) -> Reservoir:
+    """Return the sample without the rows of the earlier call with a key."""
+    return reservoir if key is None else reservoir.without(_origin(key))
+
+
+def _drawing(updates: Updates, key: str | None) -> _Drawing:
+    kept = _without_call(updates.reservoir, key)
+    return _Drawing(kept.size, kept.bound, _origin(key), updates.n_calls)
 
 
 def _visited(
@@ -531,17 +471,14 @@ def _visit(
     position: Position,
     coordinates: Rows,
     states: tuple[CenterState, ...],
-    drawings: tuple[_Drawing | None, ...],
+    drawings: tuple[_Drawing, ...],
 ) -> _Visit:
     """Visit one block (the block function)."""
     first = states[0]
     moments = checked_moments(rows, weights, position, type(first.distortion), first.partial)
     with np.errstate(over="ignore", invalid="ignore"):  # `_visited` tests the totals
         found = center_sums(rows, weights, coordinates, states).records
-    drawn = [
-        None if drawing is None else drawing.of(rows, weights, position, coordinates)
-        for drawing in drawings
-    ]
+    drawn = [drawing.of(rows, weights, position, coordinates) for drawing in drawings]
     return _Visit(moments, PerStart(tuple(map(_Seen, found, drawn))))
 
 
@@ -594,6 +531,6 @@ def record_of_fit(
         squares += state.distortion.between(masses, centers)
     whole = state.distortion.degree == 2 and not state.partial
     record = Majorizer(
-        n_rows, weight, cluster_sizes, masses * centers, None if whole else masses, squares, 0.0
+        cluster_sizes, masses * centers, None if whole else masses, squares, n_rows, weight, 0.0
     )
     return replace(record, constant=inertia - record.cost(state))

@@ -75,15 +75,7 @@ def total_precision(sample: Sample) -> FloatArray:
 def whitened(survey: Survey, precision: FloatArray) -> Survey:
     """Transform a survey to coordinates in which the distance is Euclidean."""
     coordinates = WhitenedCoordinates.of(survey.coordinates.mean, precision)
-    rows, weights = survey.core.rows @ coordinates.whitening, survey.core.weights
-    variance = np.average(np.square(rows - np.average(rows, axis=0, weights=weights)), 0, weights)
-    return replace(
-        survey,
-        coordinates=coordinates,
-        variance=variance,
-        sample=Sample(survey.sample.rows @ coordinates.whitening, survey.sample.weights),
-        spread=float(variance.sum()),
-    )
+    return survey.transformed(coordinates, lambda rows: rows @ coordinates.whitening)
 
 
 def turned(

@@ -22,7 +22,6 @@ from daskmm.kmeans.seeding import farthest_share, greedy_rows
 from daskmm.kmeans.updates import PowerUpdate, sample_problem
 from daskmm.mm.driver import Schedule, iterate
 from daskmm.numerics.distortions.base import Distortion
-from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
 from daskmm.numerics.distortions.cosine import Cosine
 from daskmm.numerics.rows import Coordinates, SphereCoordinates
 from daskmm.numerics.sparse_rows import SparseRows, has_holes
@@ -109,7 +108,7 @@ def without_far_rows(
         sample=scaled,
         distortion=type(distortion).around(moments.mean / factor, variance),
     )
-    squared = distortion.code == SQUARED_EUCLIDEAN.code
+    if distortion.squared:
+        return replace(survey, spread=float(variance.sum()))
     core = survey.core
-    spread = variance.sum() if squared else survey.distortion.spread(core.rows, core.weights)
-    return replace(survey, spread=float(spread))
+    return replace(survey, spread=survey.distortion.spread(core.rows, core.weights))

@@ -31,7 +31,7 @@ from daskmm.mm.context import FitContext
 from daskmm.mm.driver import EQUALLY_GOOD, Run, Schedule, cheapest_first, iterate
 from daskmm.mm.journal import Pace
 from daskmm.mm.stages import Repeat, Stage
-from daskmm.numerics.distortions.bregman import PLAIN, SQUARED_EUCLIDEAN, Metric
+from daskmm.numerics.distortions.bregman import PLAIN, Metric
 from daskmm.numerics.rows import Rows
 from daskmm.numerics.sparse_rows import SparseRows
 
@@ -101,7 +101,7 @@ def drawn_starts(
     """
     k, w = len(like.centers), like.feature_weights
     seen = pool if w is None else pool * np.sqrt(w)
-    plain = like.distortion.code == SQUARED_EUCLIDEAN.code
+    plain = like.distortion.squared
     if plain and k >= MANY_CLUSTERS:
         chosen = chosen_by_cells(seen, chances, k, seeds)
         return [replace(like, centers=pool[one], s=-np.inf) for one in chosen]
@@ -186,7 +186,7 @@ class SampledRows:
         if self.n_clusters >= MANY_CLUSTERS:
             n_blocks = max(1, int(len(rows) / (_BLOCK_ROWS_PER_CLUSTER * self.n_clusters)))
         # The rows that are to be left out have been.
-        update: Update = replace(self.update, trim=0.0)  # type: ignore[type-var]
+        update = replace(self.update, trim=0.0)
         return sample_problem(
             rows, weights, update, self.spread, n_before=n_before, n_blocks=n_blocks
         )

@@ -20,7 +20,6 @@ from daskmm.engine.passes import Passes, one_blas_thread, run_on_threads
 from daskmm.kmeans.cells import PARTITIONS, candidates_by_cells, chosen_by_cells
 from daskmm.kmeans.sums import PerStart
 from daskmm.numerics.distortions.base import Distortion, observed_mean
-from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
 from daskmm.numerics.rows import Rows, centers_in_model, pieces
 from daskmm.numerics.span import in_span
 from daskmm.numerics.sparse_rows import SparseRows, dense, has_holes
@@ -107,7 +106,7 @@ def starting_rows(
 
     For at least `MANY_CLUSTERS` clusters, it chooses among centres found within cells of the rows.
     """
-    plain = distortion.code == SQUARED_EUCLIDEAN.code and not isinstance(rows, SparseRows)
+    plain = distortion.squared and not isinstance(rows, SparseRows)
     if not plain or has_holes(rows):
         return [greedy_rows(rows, weights, n_clusters, seed, distortion) for seed in seeds]
     if n_clusters < MANY_CLUSTERS or len(rows) <= PARTITIONS * n_clusters:

@@ -30,6 +30,7 @@ from daskmm.numerics.rows import (
     pieces,
 )
 from daskmm.numerics.sparse_rows import SparseRows, dense, stacked
+from daskmm.numerics.sums import Sums
 from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
@@ -86,6 +87,11 @@ class CenterState:
     relaxation: float = 1.0
     n_relaxed: int = 0
     directions: NDArray[np.float32] | None = None
+
+    @property
+    def plain(self) -> bool:
+        """Whether distances are squared Euclidean ones, between complete rows."""
+        return self.distortion.squared and not self.partial
 
     @property
     def near(self) -> bool:
@@ -153,8 +159,8 @@ class Farthest:
 
 
 @dataclass(frozen=True)
-class CenterSums:
-    """Sums of one start over rows, weighted by φ and by the sample weights v.
+class MeanSums(Sums):
+    """Sums over rows that give centres and feature weights, with φ and the sample weights v.
 
     ω is 1 for Bregman divergences; for norms it makes the majorizing function quadratic.
 
@@ -168,6 +174,31 @@ class CenterSums:
         Σ_i v_i φ_ij ω_ijl over the observed values; None where they are N_j.
     squares : ndarray of shape (n_features,) or None
         Σ_ij v_i φ_ij x_il², or its counterpart for norms; None where features are not weighted.
+    """
+
+    weights: FloatArray
+    sums: FloatArray
+    denominators: FloatArray | None
+    squares: FloatArray | None
+
+    @property
+    def masses(self) -> FloatArray:
+        """Denominators of the means, of shape (n_clusters, n_features) or (n_clusters, 1)."""
+        return self.weights[:, None] if self.denominators is None else self.denominators
+
+    def __add__(self, other: Self) -> Self:
+        found = super().__add__(other)
+        if (self.denominators is None) == (other.denominators is None):
+            return found
+        return replace(found, denominators=self.masses + other.masses)
+
+
+@dataclass(frozen=True)
+class CenterSums(MeanSums):
+    """Sums of one start over rows, with what they say about the step.
+
+    Attributes
+    ----------
     objective, inertia, hardness : float
         Σ_i v_i M_s(d_i), Σ_i v_i min_j d_ij and Σ_i v_i × the share of the nearest centre.
     farthest : Farthest
@@ -178,10 +209,6 @@ class CenterSums:
     """
 
     any_order: ClassVar[bool] = True
-    weights: FloatArray
-    sums: FloatArray
-    denominators: FloatArray | None
-    squares: FloatArray | None
     objective: float
     inertia: float
     hardness: float
@@ -191,11 +218,6 @@ class CenterSums:
     def finite(self) -> bool:
         """Whether all values of the rows were finite, as far as these totals show."""
         return math.isfinite(self.inertia) and bool(np.isfinite(self.sums).all())
-
-    @property
-    def masses(self) -> FloatArray:
-        """Denominators of the means, of shape (n_clusters, n_features) or (n_clusters, 1)."""
-        return self.weights[:, None] if self.denominators is None else self.denominators
 
     @classmethod
     def of(cls, tile: Tile, weights: FloatArray | None, state: CenterState) -> Self:
@@ -219,25 +241,6 @@ class CenterSums:
         )
 
     @classmethod
-    def of_block(
-        cls,
-        rows: NDArray,
-        weights: FloatArray | None,
-        coordinates: FeatureCoordinates | None,
-        state: CenterState,
-        terms: FloatArray | None = None,
-    ) -> Self:
-        """Compute the sums over any number of rows with the compiled loops.
-
-        The rows are in the input's units, or in the model's coordinates if `coordinates` is None;
-        `terms` are those of `dispatch.row_terms`.
-        """
-        found = dispatch.block_sums(
-            rows, weights, coordinates, state.prepared, state.s, FARTHEST, terms, state.shares
-        )
-        return cls.of_block_sums(found, rows, coordinates)
-
-    @classmethod
     def of_block_sums(
         cls, found: dispatch.BlockSums, rows: NDArray, coordinates: FeatureCoordinates | None
     ) -> Self:
@@ -248,19 +251,6 @@ class CenterSums:
             worst = worst if coordinates is None else coordinates.to_model(worst)
             farthest = Farthest(found.farthest_distances, worst)
         return cls(*found[:7], farthest)
-
-    def __add__(self, other: Self) -> Self:
-        whole = self.denominators is None and other.denominators is None
-        return type(self)(
-            self.weights + other.weights,
-            self.sums + other.sums,
-            None if whole else self.masses + other.masses,
-            _added(self.squares, other.squares),
-            self.objective + other.objective,
-            self.inertia + other.inertia,
-            self.hardness + other.hardness,
-            self.farthest + other.farthest,
-        )
 
 
 class _Addable(Protocol):
@@ -351,23 +341,25 @@ def _compiled_sums(
     coordinates: FeatureCoordinates | None,
     states: tuple[CenterState, ...],
 ) -> PerStart[CenterSums]:
-    """Compute the sums with the compiled loops; terms of the rows alone are computed once."""
+    """Compute the sums with the compiled loops; terms of the rows alone are computed once.
+
+    The rows are in the input's units, or in the model's coordinates if `coordinates` is None.
+    """
     distortion = states[0].distortion
     assert isinstance(distortion, Bregman)
-    terms = dispatch.row_terms(rows, distortion)
-    return PerStart(
-        tuple(CenterSums.of_block(rows, weights, coordinates, state, terms) for state in states)
-    )
+    terms, records = dispatch.row_terms(rows, distortion), []
+    for state in states:
+        found = dispatch.block_sums(
+            rows, weights, coordinates, state.prepared, state.s, FARTHEST, terms, state.shares
+        )
+        records.append(CenterSums.of_block_sums(found, rows, coordinates))
+    return PerStart(tuple(records))
 
 
 def _least_of_farthest(distances: FloatArray) -> float:
     """Return the distance of the last of the farthest rows."""
     last = len(distances) - FARTHEST
     return float(np.partition(distances, last)[last]) if last > 0 else 0.0
-
-
-def _added(a: FloatArray | None, b: FloatArray | None) -> FloatArray | None:
-    return None if a is None or b is None else a + b
 
 
 def _total(values: FloatArray, weights: FloatArray | None) -> float:

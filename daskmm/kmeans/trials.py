@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,7 @@ from daskmm.numerics.information import (
     Partition,
     cluster_sums,
     feature_gains,
+    mean_of_varying,
     partition,
     weighted_variance,
 )
@@ -42,6 +44,13 @@ _ETA, _TOL, _CALM, _MAX_ITER = 1.1, 1e-3, 2, 200
 LEARNING, KNOWING = 1.25, 2.0
 # Features with less than this share of the weighted variance are left out.
 _NEGLIGIBLE = 1e-9
+# Number of rows of the sample: the larger of a fixed number and a number per cluster.
+_ROWS, _ROWS_PER_CLUSTER = 2000, 100
+
+
+def sample_rows(n_clusters: int) -> int:
+    """Return the number of rows on which parameters are tried."""
+    return max(_ROWS, _ROWS_PER_CLUSTER * n_clusters)
 
 
 class OverStarts:
@@ -61,22 +70,73 @@ class OverStarts:
 
 
 @dataclass(frozen=True)
-class Trials:
-    """A sample on which parameters are tried.
+class OnSample(ABC):
+    """A sample on which parameters are tried, for each of its columns.
 
     Attributes
     ----------
-    rows : ndarray of shape (n_rows, n_features), float64
+    rows : ndarray or SparseRows of shape (n_rows, n_features), float64
         Rows in the model's coordinates.
     weights : ndarray of shape (n_rows,)
         Sample weights, positive.
-    variance : ndarray of shape (n_features,)
-        Variance V_l of these rows; exactly 0 for a constant feature.
+    variance : ndarray of shape (n_columns,)
+        Mean divergence of the rows from their mean in each column; 0 for a constant one.
     """
 
-    rows: FloatArray
+    rows: Any
     weights: FloatArray
     variance: FloatArray
+
+    @property
+    def varying(self) -> NDArray[np.bool_]:
+        """Mask of the columns that are not constant."""
+        return self.variance > 0
+
+    @property
+    def mean_variance(self) -> float:
+        """Mean variance V of the columns that vary (1 if none does)."""
+        return mean_of_varying(self.variance)
+
+    @property
+    def wide(self) -> bool:
+        """Whether preparing for given weights costs more than a start."""
+        return False
+
+    @property
+    def equal_weights(self) -> FloatArray:
+        """Equal weights, which sum to 1, for the columns that vary."""
+        varying = self.varying if self.varying.any() else np.ones(len(self.variance), bool)
+        return varying / np.count_nonzero(varying)
+
+    def cost(self, found: Partition, column_weights: FloatArray) -> float:
+        """Return Σ_l w_l V_l (1 − R_l), the mean weighted divergence from the cluster means."""
+        return float((column_weights * self.variance) @ found.within)
+
+    def gains(self, labels: Labels, column_weights: FloatArray, seed: int) -> FloatArray:
+        """Compute the information gain of labels over the null in each column, in nats."""
+        found = self.partition(labels)
+        null = self.null_within(column_weights, len(found.shares), seed)
+        return self.gains_over(found.within, null)
+
+    @abstractmethod
+    def partition(self, labels: Labels) -> Partition:
+        """Return the share of each column's variance that hard labels leave unexplained."""
+
+    @abstractmethod
+    def null_within(self, column_weights: FloatArray, n_clusters: int, seed: int) -> FloatArray:
+        """Return 1 − R⁰ of each column of a null, whose columns are independent.
+
+        The null is clustered like the sample.
+        """
+
+    @abstractmethod
+    def gains_over(self, within: FloatArray, null: FloatArray) -> FloatArray:
+        """Return the information gain of a partition over a null in each column, in nats."""
+
+
+@dataclass(frozen=True)
+class Trials(OnSample):
+    """Trials of dense rows without missing values, each feature of which is a column."""
 
     @classmethod
     def of(cls, sample: Sample, n_rows: int, seed: int) -> Trials:
@@ -93,16 +153,6 @@ class Trials:
         rows = dithered(self.rows, self.weights, np.random.default_rng(seed))
         return Trials(rows, self.weights, weighted_variance(rows, self.weights))
 
-    @property
-    def varying(self) -> NDArray[np.bool_]:
-        """Mask of the features that are not constant."""
-        return self.variance > 0
-
-    @property
-    def mean_variance(self) -> float:
-        """Mean variance V of the features that vary (1 if none does)."""
-        return float(self.variance[self.varying].mean()) if self.varying.any() else 1.0
-
     @functools.cached_property
     def critical_power(self) -> float:
         """The critical power s_crit of equally weighted features."""
@@ -113,19 +163,13 @@ class Trials:
         """Whether preparing for given weights costs more than a start."""
         return is_wide(*self.rows.shape)
 
-    @property
-    def equal_weights(self) -> FloatArray:
-        """Weight 1/p for each of the p features that vary."""
-        varying = self.varying if self.varying.any() else np.ones(len(self.variance), bool)
-        return varying / np.count_nonzero(varying)
-
     def starts(self, n_clusters: int, seeds: Sequence[int]) -> list[FloatArray]:
         """Return starting centres by greedy k-means++, for each seed."""
         return plus_plus(self.rows, self.weights, n_clusters, seeds)
 
     def learn(self, starts: Sequence[FloatArray], lam: float) -> list[CenterState]:
         """Fit EWP with a penalty λ from each start; return centres and feature weights."""
-        update = EntropyUpdate(lam, self.varying)
+        update = EntropyUpdate(lam=lam, varying=self.varying)
         problem = sample_problem(self.rows, self.weights, update, float(self.variance.sum()))
         return annealed(problem, starts, LEARNING, self.critical_power)
 
@@ -159,10 +203,6 @@ class Trials:
         """Return the share of each feature's variance that hard labels leave unexplained."""
         return partition(self.rows, self.weights, labels, self.variance)
 
-    def cost(self, found: Partition, feature_weights: FloatArray) -> float:
-        """Return Σ_l w_l V_l (1 − R_l), the mean weighted squared distance to the cluster means."""
-        return float((feature_weights * self.variance) @ found.within)
-
     def null_within(self, feature_weights: FloatArray, n_clusters: int, seed: int) -> FloatArray:
         """Return 1 − R⁰_l of a null: independent Gaussian features of the sample's scale.
 
@@ -179,12 +219,6 @@ class Trials:
         # Shares of the variance do not depend on the scale, so the scaled rows can be used.
         null[kept] = partition(rows, self.weights, labels).within
         return null
-
-    def gains(self, labels: Labels, feature_weights: FloatArray, seed: int) -> FloatArray:
-        """Compute the information gain of labels over the null in each feature, in nats."""
-        found = self.partition(labels)
-        null = self.null_within(feature_weights, len(found.shares), seed)
-        return self.gains_over(found.within, null)
 
     def gains_over(self, within: FloatArray, null: FloatArray) -> FloatArray:
         """Return the information gain of a partition over a null in each feature, in nats."""

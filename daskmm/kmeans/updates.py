@@ -18,9 +18,9 @@ S. Chakraborty, D. Paul, S. Das, J. Xu, "Entropy Weighted Power k-Means Clusteri
 from __future__ import annotations
 
 import functools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,13 +32,13 @@ from daskmm.data.blocks import Position, row_blocks
 from daskmm.engine.changes import compare
 from daskmm.engine.first_pass import MANY_CLUSTERS
 from daskmm.engine.passes import Passes, one_blas_thread, run_on_threads
-from daskmm.kmeans.bounds import Bounds, Compared, KeptBounds
+from daskmm.kmeans.bounds import Bounds, KeptBounds
 from daskmm.kmeans.sums import CenterState, CenterSums, PerStart, center_sums, showing
 from daskmm.kmeans.trimming import trimmed_sums
 from daskmm.mm.driver import Step
 from daskmm.mm.problem import COINCIDENT
 from daskmm.numerics.distances import CANCELLATION
-from daskmm.numerics.distortions.base import Distortion
+from daskmm.numerics.distortions.base import Distortion, over_features
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN, Bregman
 from daskmm.numerics.entropy import negative_entropy, softmin_weights
 from daskmm.numerics.information import weighted_variance
@@ -85,42 +85,9 @@ def relocated(centers: FloatArray, sums: CenterSums, distortion: Distortion) -> 
     return moved
 
 
-class Update(Protocol):
-    """The part of an algorithm that differs between the centre-based algorithms."""
-
-    @property
-    def hedged(self) -> bool:
-        """Whether starts are also run with hard steps alone, and the cheaper result is kept.
-
-        It is False if feature weights are learned: hard steps can find weights with a low cost that
-        are wrong.
-        """
-
-    @property
-    def distortion(self) -> Distortion:
-        """Distortion in the model's coordinates."""
-
-    @property
-    def relocation(self) -> Relocation:
-        """Rule for the centres of emptied clusters."""
-
-    @property
-    def trim(self) -> float:
-        """Share of the rows that hard steps leave out."""
-
-    def start(self, centers: FloatArray, s: float) -> CenterState:
-        """Return the state at given centres and power."""
-
-    def update(self, sums: CenterSums, state: CenterState, weight: float) -> CenterState:
-        """Return the state that minimises the majorizing function given by `sums`."""
-
-    def penalty(self, state: CenterState) -> float:
-        """Return the penalty, which the objective adds to the mean of the power means."""
-
-
 @dataclass(frozen=True)
-class PowerUpdate:
-    """Update of power k-means (Xu & Lange 2019, Algorithm 1); at s = −∞ (hard φ) that of Lloyd.
+class Update(ABC):
+    """The part of an algorithm that differs between the centre-based algorithms.
 
     Attributes
     ----------
@@ -139,7 +106,32 @@ class PowerUpdate:
     relocation: Relocation = to_farthest_rows
     trim: float = 0.0
 
-    hedged: ClassVar[bool] = True
+    @property
+    @abstractmethod
+    def hedged(self) -> bool:
+        """Whether starts are also run with hard steps alone, and the cheaper result is kept.
+
+        It is False if feature weights are learned: hard steps can find weights with a low cost that
+        are wrong.
+        """
+
+    @abstractmethod
+    def start(self, centers: FloatArray, s: float) -> CenterState:
+        """Return the state at given centres and power."""
+
+    @abstractmethod
+    def update(self, sums: CenterSums, state: CenterState, weight: float) -> CenterState:
+        """Return the state that minimises the majorizing function given by `sums`."""
+
+    @abstractmethod
+    def penalty(self, state: CenterState) -> float:
+        """Return the penalty, which the objective adds to the mean of the power means."""
+
+
+class PowerUpdate(Update):
+    """Update of power k-means (Xu & Lange 2019, Algorithm 1); at s = −∞ (hard φ) that of Lloyd."""
+
+    hedged = True
 
     def start(self, centers: FloatArray, s: float) -> CenterState:
         """Return the state at given centres and power."""
@@ -158,7 +150,7 @@ class PowerUpdate:
 
 
 @dataclass(frozen=True)
-class EntropyUpdate:
+class EntropyUpdate(Update):
     """Update of EWP: the centres of power k-means, then the feature weights w ∝ exp(−D/λ).
 
     This is Algorithm 1 of Chakraborty et al. 2020 for its objective (7): eq. 10 for the centres,
@@ -171,24 +163,12 @@ class EntropyUpdate:
         weights, which have no penalty.
     varying : ndarray of bool of shape (n_features,)
         Features that are not constant; the others get weight 0.
-    distortion : Distortion
-        Distortion in the model's coordinates.
-    partial : bool
-        Whether values may be missing.
-    relocation : Relocation
-        Rule for the centres of emptied clusters.
-    trim : float
-        Share of the rows that hard steps leave out.
     groups : ndarray of int of shape (n_features,) or None
         Group of each feature; the sum of its features' dispersions gives the one weight of a group.
     """
 
-    lam: float
-    varying: NDArray[np.bool_]
-    distortion: Distortion = SQUARED_EUCLIDEAN
-    partial: bool = False
-    relocation: Relocation = to_farthest_rows
-    trim: float = 0.0
+    lam: float = field(kw_only=True)
+    varying: NDArray[np.bool_] = field(kw_only=True)
     groups: NDArray[np.int64] | None = None
 
     @property
@@ -282,11 +262,11 @@ def repeated_centers(
         # For few centres, the products below would take longer, with four times the evaluations.
         later, earlier = _pairs(len(centers))
         terms = distortion.elements(centers[later], centers[earlier])
-        same[later[(terms.sum(axis=1) if w is None else terms @ w) <= limit]] = True
+        same[later[over_features(terms, w) <= limit]] = True
         return same
 
     factors = None
-    if distortion.code == SQUARED_EUCLIDEAN.code:
+    if distortion.squared:
         factors = _factors_of_distances(centers, w, limit)
 
     def compare(own: slice) -> None:
@@ -341,6 +321,7 @@ def _clearly_apart(factors: _Factors, own: slice, limit: float) -> bool:
     return np.count_nonzero(near) == len(near)
 
 
+@dataclass(eq=False)
 class CentersProblem:
     """Centres of a table's rows; one pass per step (a `daskmm.mm.problem.Problem`).
 
@@ -362,35 +343,27 @@ class CentersProblem:
         Number of passes over all rows that other problems made; passes over a sample do not count.
     """
 
-    hard_stage = "hard"
+    passes: Passes
+    coordinates: Rows
+    weight: float
+    update: Update
+    spread: float
+    exact: bool = True
+    n_before: int = 0
 
-    def __init__(
-        self,
-        passes: Passes,
-        coordinates: Rows,
-        weight: float,
-        update: Update,
-        spread: float,
-        exact: bool = True,
-        n_before: int = 0,
-    ) -> None:
-        self.passes = passes
-        self.coordinates = coordinates
-        self.weight = weight
-        self.update = update
-        self.degree = update.distortion.degree
-        self.spread = spread
-        self.rounding = ROUNDING ** (self.degree / 2) * spread
-        self.exact = exact
-        self.n_before = n_before
-        self.splitting_power = 0.0
-        layout, code = passes.blocks.layout, update.distortion.code
-        self._bounds = KeptBounds(layout, coordinates)
+    hard_stage = "hard"
+    splitting_power = 0.0
+
+    def __post_init__(self) -> None:
+        layout, distortion = self.passes.blocks.layout, self.update.distortion
+        self.degree = distortion.degree
+        self.rounding = ROUNDING ** (self.degree / 2) * self.spread
+        self._bounds = KeptBounds(layout, self.coordinates)
         # Sums of all rows and their weight, and tolerances with which later sums must agree.
         self._totals: tuple[FloatArray, FloatArray] | None = None
         # Soft steps of complete rows by the compiled loops leave out negligible weights.
-        compiled = code is not None and not layout.sparse and library.available()
-        self._leaves_out = compiled and not update.trim
+        compiled = distortion.code is not None and not layout.sparse and library.available()
+        self._leaves_out = compiled and not self.update.trim
 
     @property
     def n_passes(self) -> int:
@@ -402,8 +375,8 @@ class CentersProblem:
         centers = start.centers if isinstance(start, CenterState) else start
         # The lowest possible critical power for p features: a bound for squared Euclidean
         # distances, and a rule of thumb for others.
-        common = self.update.distortion.code == SQUARED_EUCLIDEAN.code
-        self.splitting_power = 1.0 - centers.shape[1] / (2.0 if common else 1.0)
+        common = 2.0 if self.update.distortion.squared else 1.0
+        self.splitting_power = 1.0 - centers.shape[1] / common
         if isinstance(start, CenterState):
             return replace(start, s=s)
         return self.update.start(start, s)
@@ -411,8 +384,8 @@ class CentersProblem:
     def steps(self, states: Sequence[CenterState]) -> list[Step[CenterState]]:
         """Take one MM step of each state, in one pass."""
         with one_blas_thread():  # set once for all, because this takes as long as a short step
-            found, compared = self.sums(states), self._bounds.compared(len(states))
-            steps = [self._step(*of_one) for of_one in zip(states, found, compared, strict=True)]
+            found, bounds = self.sums(states), self._bounds.present(len(states))
+            steps = [self._step(*of_one) for of_one in zip(states, found, bounds, strict=True)]
         if not self.update.trim:
             self._bounds.after([step.state.centers for step in steps])
         return steps
@@ -476,7 +449,9 @@ class CentersProblem:
         """Return the mean distance with which `repeated_centers` compares centres."""
         return max(sums.inertia / self.weight, self.rounding / COINCIDENT ** (self.degree / 2))
 
-    def _step(self, before: CenterState, sums: CenterSums, compared: Compared) -> Step[CenterState]:
+    def _step(
+        self, before: CenterState, sums: CenterSums, bounds: Bounds | None
+    ) -> Step[CenterState]:
         after = self.update.update(sums, before, self.weight)
         soft_of_many = len(before.centers) >= MANY_CLUSTERS and before.s > -np.inf
         if soft_of_many and self._leaves_out and not before.partial:
@@ -485,10 +460,12 @@ class CentersProblem:
             after = replace(after, n_relaxed=before.n_relaxed + 1)
         inertia = sums.inertia / self.weight
         # Counting takes as long as a step that compares rows with few centres.
-        n_coincident = 0
-        if not compared.near:
-            separation = compared.separation
+        near, n_coincident = bounds is not None and bounds.near, 0
+        if not near:
+            separation = 0.0 if bounds is None else bounds.separation
             n_coincident = coincident_centers(before, self.yardstick(sums), separation)
+        # The next step may compare rows with the centres of their lists only.
+        listed = bounds is not None and bounds.lists is not None
         return Step(
             state=after,
             objective=sums.objective / self.weight,
@@ -497,10 +474,10 @@ class CentersProblem:
             hardness=sums.hardness / self.weight,
             cluster_weights=sums.weights,
             shift=float(np.sqrt(np.square(after.centers - before.centers).sum(axis=1).max())),
-            moved=compared.near or _moved(before, after),
+            moved=near or _moved(before, after),
             coincident_centers=n_coincident,
-            resumable=not (compared.listed and after.is_turn_of_lists),
-            complete=not compared.near,
+            resumable=not (listed and after.is_turn_of_lists),
+            complete=not near,
             value_weights=None if before.distortion.degree == 1 else sums.masses,
         )
 

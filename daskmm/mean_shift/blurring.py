@@ -85,24 +85,12 @@ class BlurringRecord:
 
 @dataclass(frozen=True)
 class Phase:
-    """Iterations that start from the data.
+    """Iterations that start from the data."""
 
-    Attributes
-    ----------
-    name : str
-        Name of the stage in records.
-    iterations : int
-        Largest number of iterations.
-    self_term_from : int
-        First iteration (from 0) in which a row is its own neighbour.
-    stops : bool
-        Whether the phase ends on convergence.
-    """
-
-    name: str
-    iterations: int
-    self_term_from: int
-    stops: bool
+    name: str  # of the stage in records
+    iterations: int  # at most
+    self_term_from: int  # first iteration (from 0) in which a row is its own neighbour
+    stops: bool  # whether the phase ends on convergence
 
 
 def phases_of(convention: str, max_iter: int, fixed_weights: bool) -> list[Phase]:
@@ -130,35 +118,18 @@ def max_iterations(convention: str, max_iter: int) -> int:
 
 @dataclass(frozen=True)
 class Blurring:
-    """Parameters of weighted blurring mean shift.
+    """Parameters of weighted blurring mean shift."""
 
-    Attributes
-    ----------
-    bandwidth : float
-        Bandwidth h in exp(−‖·‖²_w / h).
-    lam : float
-        Entropy penalty λ per unit of sample weight; inf keeps the weights equal.
-    convention : {"auto", "paper", "reference"}
-        Variant of the algorithm; see `WeightedBlurringMeanShift`.
-    max_iter : int
-        Largest number of iterations of all stages.
-    merge_tol, component_tol : float
-        Distances in the model's coordinates within which points merge, and within which they form a
-        cluster.
-    count_components : bool
-        Whether to count the components in every iteration.
-    lazy : bool
-        Whether to compute on the active dask scheduler.
-    """
-
-    bandwidth: float
-    lam: float
-    convention: str = "auto"
-    max_iter: int = 300
+    bandwidth: float  # h in exp(−‖·‖²_w / h)
+    lam: float  # per unit of sample weight; inf keeps the weights equal
+    convention: str = "auto"  # "paper" or "reference": see `WeightedBlurringMeanShift`
+    max_iter: int = 300  # of all stages
+    # Distances in the model's coordinates within which points merge, and within which they form a
+    # cluster.
     merge_tol: float = 1e-6
     component_tol: float = 1e-5
-    count_components: bool = False
-    lazy: bool = False
+    count_components: bool = False  # in every iteration
+    lazy: bool = False  # whether the active dask scheduler computes
 
     def least_weight(self, weight: float) -> float:
         """Return the least weight of a cluster that is not a straggler, given the total weight.
@@ -172,30 +143,16 @@ class Blurring:
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows to be blurred, before the first iteration.
-
-    Attributes
-    ----------
-    start : Neighborhood
-        The rows as representatives.
-    squares : ndarray of shape (n_features,)
-        Σ_i v_i x_il².
-    weight : float
-        Σ_i v_i.
-    varying : ndarray of bool of shape (n_features,)
-        Features that are not constant; the others get weight 0.
-    feature_weights : ndarray of shape (n_features,), optional
-        Weights w of the first iteration; equal by default.
-    learned : bool
-        Whether these weights are fixed, so that no stage learns them.
-    """
+    """The rows to be blurred, before the first iteration."""
 
     start: Neighborhood
-    squares: FloatArray
-    weight: float
+    squares: FloatArray  # Σ_i v_i x_il², (n_features,)
+    weight: float  # Σ_i v_i
+    # Features that are not constant; the others get weight 0, (n_features,).
     varying: NDArray[np.bool_]
+    # Weights w of the first iteration; equal by default, (n_features,).
     feature_weights: FloatArray | None = None
-    learned: bool = False
+    learned: bool = False  # whether these weights are fixed, so that no stage learns them
 
     @classmethod
     def of(
@@ -219,12 +176,8 @@ class Rows:
 def read_rows(passes: Passes, survey: Survey, merge_tol: float) -> tuple[Rows, NDArray[np.bool_]]:
     """Read the table into memory, in one pass.
 
-    Returns
-    -------
-    rows : Rows
-        Rows of positive weight, in the model's coordinates.
-    kept : ndarray of bool of shape (n_rows,)
-        Mask of these rows in the table.
+    The result is the rows of positive weight in the model's coordinates, and their mask in the
+    table.
     """
     pieces: list[_Piece] = passes.reduce(_piece, survey.coordinates)
     rows = np.concatenate([piece.rows for piece in pieces])
@@ -251,61 +204,27 @@ def _piece(
 
 @dataclass(frozen=True)
 class Blurred:
-    """Result of blurring.
+    """Result of blurring."""
 
-    Attributes
-    ----------
-    final : Neighborhood
-        Representatives after the last iteration.
-    feature_weights : ndarray of shape (n_features,)
-        Weights after the last iteration.
-    labels : ndarray of shape (n_rows,), int32
-        Cluster of each row, the heaviest first.
-    modes : ndarray of shape (n_clusters, n_features)
-        Mode of each cluster in the model's coordinates.
-    cluster_weights : ndarray of shape (n_clusters,)
-        Sum of the sample weights of each cluster.
-    history : list of BlurringRecord
-        Record of each iteration.
-    converged : bool
-        False if more iterations might have changed the clusters.
-    """
-
-    final: Neighborhood
-    feature_weights: FloatArray
-    labels: Labels
-    modes: FloatArray
-    cluster_weights: FloatArray
+    final: Neighborhood  # after the last iteration
+    feature_weights: FloatArray  # after the last iteration
+    labels: Labels  # cluster of each row, the heaviest first, (n_rows,)
+    modes: FloatArray  # mode of each cluster in the model's coordinates, (n_clusters, n_features)
+    cluster_weights: FloatArray  # sum of the sample weights of each cluster, (n_clusters,)
     history: list[BlurringRecord]
-    converged: bool
+    converged: bool  # False if more iterations might have changed the clusters
 
 
 @registered
 @dataclass(frozen=True)
 class Progress:
-    """State after some iterations; the history must not be mutated.
-
-    Attributes
-    ----------
-    state : Neighborhood
-        Representatives.
-    feature_weights : ndarray of shape (n_features,)
-        Weights of the next iteration.
-    stage : int
-        Index of the stage.
-    taken : int
-        Number of iterations of this stage so far.
-    calm : int
-        Number of iterations in a row without merging or noticeable attraction.
-    history : list of BlurringRecord
-        Record of each iteration.
-    """
+    """State after some iterations; the history must not be mutated."""
 
     state: Neighborhood
-    feature_weights: FloatArray
-    stage: int
-    taken: int
-    calm: int
+    feature_weights: FloatArray  # of the next iteration
+    stage: int  # its index
+    taken: int  # iterations of this stage so far
+    calm: int  # iterations in a row without merging or noticeable attraction
     history: list[BlurringRecord]
 
 
@@ -315,28 +234,13 @@ def blur(
     n_passes: int = 0,
     context: FitContext | None = None,
 ) -> Blurred:
-    """Run weighted blurring mean shift.
+    """Run weighted blurring mean shift (Algorithm 1 of Chakraborty, Paul & Das, AAAI 2021).
 
     y_i ← Σ_j v_j K_ij y_j / Σ_j v_j K_ij with K_ij = exp(−‖y_i − y_j‖²_w / h), then w from the
     dispersion D_l = (1/n) Σ_i v_i (x_il − y_il)²: w_l ∝ exp(−D_l / λ).
 
-    Parameters
-    ----------
-    rows : Rows
-        The rows.
-    settings : Blurring
-        Parameters of the algorithm.
-    n_passes : int
-        Passes over the data so far.
-    context : FitContext, optional
-        Journal, callbacks (called once per iteration) and clock of the fit. Without it, an
-        interrupt is raised at once.
-
-    References
-    ----------
-    Chakraborty, Paul & Das, "Automated Clustering of High-dimensional Data with a Feature
-    Weighted Mean Shift Algorithm", AAAI 2021: means (3), weights (4), Algorithm 1; clusters of
-    section 2.3.
+    `n_passes` is the number of passes over the data so far. Without a context of the fit, an
+    interrupt is raised at once.
     """
     if context is None:
         context = FitContext(holds_interrupts=False)
@@ -458,12 +362,8 @@ def _without_stragglers(
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Let stragglers join the clusters with the nearest modes.
 
-    Returns
-    -------
-    kept : ndarray of int of shape (n_kept,)
-        Indices of the clusters that are not stragglers.
-    joined : ndarray of int of shape (n_clusters,)
-        For each cluster, the index among the kept ones of the cluster that it joins.
+    The result is the indices of the clusters that are not stragglers and, for each cluster, the
+    index among these of the cluster that it joins.
     """
     kept, root = np.flatnonzero(~small), np.sqrt(feature_weights)
     joined = np.empty(len(modes), dtype=np.intp)

@@ -28,27 +28,14 @@ _KERNEL_SECONDS = 1e-8
 
 @dataclass(frozen=True)
 class BlurringCosts:
-    """Costs of the stages of a mean shift; each method is the cost of one stage.
-
-    Attributes
-    ----------
-    layout : Layout
-        Layout of the table.
-    max_iter : int
-        The largest number of iterations.
-    n_micro_clusters : int or None
-        The largest number of micro-clusters; None if every row is blurred.
-    learns : bool
-        Whether feature weights are learned.
-    threads : int
-        Threads of a worker.
-    """
+    """Costs of the stages of a mean shift; each method is the cost of one stage."""
 
     layout: Layout
     max_iter: int
+    # The largest number of micro-clusters; None if every row is blurred.
     n_micro_clusters: int | None
-    learns: bool
-    threads: int
+    learns: bool  # whether it learns feature weights
+    threads: int  # of a worker
 
     @property
     def _n(self) -> int:

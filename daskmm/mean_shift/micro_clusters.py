@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,24 +48,12 @@ _FAR = 30.0
 
 @dataclass(frozen=True)
 class Cells:
-    """Centres that divide the rows into cells, in a weighted metric of some features.
+    """Centres that divide the rows into cells, in a weighted metric of some features."""
 
-    Attributes
-    ----------
-    features : ndarray of int of shape (n_used,)
-        Indices of the features.
-    coordinates : Coordinates
-        The model's coordinates of these features.
-    weights : ndarray of shape (n_used,)
-        Weights of these features.
-    centers : ndarray of shape (n_cells, n_used)
-        Centres in the model's coordinates.
-    """
-
-    features: NDArray[np.intp]
-    coordinates: Coordinates
-    weights: FloatArray
-    centers: FloatArray
+    features: NDArray[np.intp]  # indices, (n_used,)
+    coordinates: Coordinates  # the model's, of these features
+    weights: FloatArray  # of these features
+    centers: FloatArray  # in these coordinates, (n_cells, n_used)
 
     @functools.cached_property
     def prepared(self) -> dispatch.PreparedCenters:
@@ -120,14 +108,11 @@ class ScatteredNeighborhood(Neighborhood):
     The rows of a micro-cluster approach each other as it moves: near μ a step is y ↦ m(μ) + J (y −
     μ), where J_l = 2 w_l V_l / h and V is the kernel-weighted variance of the rows around μ, so
     that variances s become J² s.
-
-    Attributes
-    ----------
-    scatter : ndarray of shape (n, n_features)
-        Variances s of the rows of each micro-cluster; 0 in features of negligible weight.
     """
 
+    # Variances s of the rows of each micro-cluster; 0 in features of negligible weight.
     scatter: FloatArray
+    passes_per_step: ClassVar[int] = 0  # no rows are visited
 
     def step(self, weights: FloatArray, shift: Shift) -> tuple[ScatteredNeighborhood, float]:
         """Move every micro-cluster to the mean of the rows around it, and merge."""
@@ -163,11 +148,6 @@ class ScatteredNeighborhood(Neighborhood):
         near = cells.own + (cells.multiplicity - cells.own) * seen
         return group_sums(near, self.members)
 
-    @property
-    def passes_per_step(self) -> int:
-        """Return 0, since no rows are visited."""
-        return 0
-
 
 def _around(ready: MicroClusters, points: FloatArray, own_share: FloatArray) -> Neighbours:
     """Average the rows around all points, on threads of this process."""
@@ -186,25 +166,14 @@ def _around_some(
 @registered
 @dataclass(frozen=True)
 class Compressed:
-    """A table as micro-clusters.
+    """A table as micro-clusters."""
 
-    Attributes
-    ----------
-    positions : ndarray of shape (n, n_features)
-        Means of the rows, in the model's coordinates.
-    scatter : ndarray of shape (n, n_features)
-        Variances of the rows around them; 0 in features of negligible weight.
-    multiplicity, own : ndarray of shape (n,)
-        As in `Representatives`.
-    centers : ndarray of shape (n, n_used)
-        Centres of their cells.
-    """
-
-    positions: FloatArray
+    positions: FloatArray  # means of the rows, in the model's coordinates, (n, n_features)
+    # Variances of the rows around them; 0 in features of negligible weight.
     scatter: FloatArray
-    multiplicity: FloatArray
+    multiplicity: FloatArray  # as in `Representatives`, (n,)
     own: FloatArray
-    centers: FloatArray
+    centers: FloatArray  # centres of their cells, (n, n_used)
 
     def rows(self, survey: Survey, feature_weights: FloatArray) -> Rows:
         """Return the rows for `blur`, with fixed feature weights."""
@@ -217,39 +186,17 @@ class Compressed:
 
 @dataclass(frozen=True)
 class Compression:
-    """State of the compression of all rows to micro-clusters.
-
-    Attributes
-    ----------
-    passes : Passes
-        Passes over the table.
-    survey : Survey
-        Result of the first pass.
-    feature_weights : ndarray of shape (n_features,)
-        Feature weights of the metric.
-    bandwidth : float
-        Bandwidth h of the kernel.
-    n_drawn : int
-        Number of rows that each draw adds to the centres.
-    seed : int
-        Seed of the draws.
-    centers : ndarray of shape (n_centers, n_features)
-        Centres so far.
-    n_draws : int
-        Number of draws so far.
-    made : Compressed or None
-        Micro-clusters of the last step.
-    """
+    """State of the compression of all rows to micro-clusters."""
 
     passes: Passes
     survey: Survey
-    feature_weights: FloatArray
+    feature_weights: FloatArray  # of the metric
     bandwidth: float
-    n_drawn: int
+    n_drawn: int  # rows that each draw adds to the centres
     seed: int
-    centers: FloatArray
-    n_draws: int = 0
-    made: Compressed | None = None
+    centers: FloatArray  # so far, (n_centers, n_features)
+    n_draws: int = 0  # so far
+    made: Compressed | None = None  # by the last step
 
     @classmethod
     def of(
@@ -270,12 +217,7 @@ class Compression:
         return cls(passes, survey, feature_weights, bandwidth, n_drawn, seed, centers)
 
     def _cells(self, centers: FloatArray) -> Cells:
-        return Cells.of(
-            centers,
-            survey=self.survey,
-            feature_weights=self.feature_weights,
-            bandwidth=self.bandwidth,
-        )
+        return Cells.of(centers, self.survey, self.feature_weights, self.bandwidth)
 
     def drawn(self) -> FloatArray:
         """Return the centres and rows drawn by their distance from them, in one pass."""

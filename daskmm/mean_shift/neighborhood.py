@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,52 +35,29 @@ _TASKS = 32
 
 @dataclass(frozen=True)
 class Shift:
-    """Parameters of one step.
-
-    Attributes
-    ----------
-    bandwidth : float
-        Bandwidth h.
-    self_term : bool
-        Whether a row is its own neighbour.
-    merge_tol : float
-        Distance within which representatives merge.
-    seed : int
-        Seed of the grid that finds representatives to merge.
-    lazy : bool
-        Whether to compute on the active dask scheduler instead of threads of this process.
-    watched : ndarray of bool of shape (n,), optional
-        Mask of the representatives on which convergence depends; all by default.
-    isolated : float
-        Share of a kernel sum from others up to which a representative is isolated. Representatives
-        with little more than this share take longer steps towards the others; by default there are
-        none.
-    """
+    """Parameters of one step."""
 
     bandwidth: float
-    self_term: bool
+    self_term: bool  # whether a row is its own neighbour
     merge_tol: float
-    seed: int
-    lazy: bool
+    seed: int  # of the grid that finds representatives to merge
+    lazy: bool  # whether the active dask scheduler computes, and not threads of this process
+    # Mask of the representatives on which convergence depends; all by default.
     watched: NDArray[np.bool_] | None = None
+    # Share of a kernel sum from others up to which a representative is isolated. Representatives
+    # with little more than this share take longer steps towards the others; by default there are
+    # none.
     isolated: float = np.inf
 
 
 @registered
 @dataclass(frozen=True)
 class Neighborhood:
-    """Representatives of all rows.
-
-    Attributes
-    ----------
-    representatives : Representatives
-        The representatives.
-    members : ndarray of shape (n_rows,), int
-        Index of each row's representative.
-    """
+    """Representatives of all rows."""
 
     representatives: Representatives
-    members: NDArray[np.intp]
+    members: NDArray[np.intp]  # index of each row's representative, (n_rows,)
+    passes_per_step: ClassVar[int] = 1  # sweeps over all pairs
 
     @classmethod
     def of(cls, rows: FloatArray, weights: FloatArray, merge_tol: float) -> Self:
@@ -95,21 +72,12 @@ class Neighborhood:
         """Number of representatives."""
         return len(self.representatives)
 
-    @property
-    def passes_per_step(self) -> int:
-        """Sweeps over all pairs that a step takes."""
-        return 1
-
     def step(self, weights: FloatArray, shift: Shift) -> tuple[Neighborhood, float]:
         """Move every representative to the mean of its neighbours, and merge.
 
-        Returns
-        -------
-        after : Neighborhood
-            The representatives after the step.
-        attraction : float
-            Largest share of a kernel sum from other representatives, among those on which
-            convergence depends; 1 if rows are not their own neighbours.
+        The result is the representatives after the step, and the largest share of a kernel sum from
+        other representatives, among those on which convergence depends; it is 1 if rows are not
+        their own neighbours.
         """
         old = self.representatives
         points = Points.of(old.positions, old.multiplicity, weights, shift.bandwidth)
@@ -167,14 +135,8 @@ def strides(others: FloatArray, largest: float, isolated: float) -> FloatArray |
     other representatives merge, one longer step replaces many short ones. Steps of isolated
     representatives are not lengthened, so that they stay isolated.
 
-    Parameters
-    ----------
-    others : ndarray of shape (n,)
-        Share of each kernel sum that others contribute.
-    largest : float
-        Largest share among the representatives on which convergence depends.
-    isolated : float
-        As in `Shift`.
+    `others` are the shares of the kernel sums that others contribute, and `largest` is the largest
+    among the representatives on which convergence depends; `isolated` is as in `Shift`.
     """
     if not isolated < largest <= _DRIFTING:
         return None

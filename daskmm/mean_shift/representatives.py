@@ -22,18 +22,11 @@ def stragglers(
 ) -> NDArray[np.bool_]:
     """Return the mask of the groups of rows that are stragglers, far from all others.
 
-    They are the groups with less than some weight, if together they have little weight. If they
-    have more, clusters are still forming, or the bandwidth is far too small.
-
-    Parameters
-    ----------
-    weights : ndarray of shape (n_groups,)
-        Sums of the sample weights.
-    least : float
-        Least weight of a group that is not a straggler.
-    met : ndarray of shape (n_groups,), optional
-        Weight of the rows of each group that the kernel has merged, without rows that only share
-        its micro-cluster. This weight must reach `least` for a small group not to be a straggler.
+    They are the groups with less than the least weight, if together they have little weight. If
+    they have more, clusters are still forming, or the bandwidth is far too small. If it is known
+    how much weight the kernel has merged in each group, without rows that only share its
+    micro-cluster (`met`), a small group is a straggler unless that weight reaches the least one,
+    too.
     """
     small = weights < least
     if met is not None:
@@ -45,24 +38,13 @@ def stragglers(
 @registered
 @dataclass(frozen=True)
 class Representatives:
-    """Rows that have merged, as one point each.
+    """Rows that have merged, as one point each."""
 
-    Attributes
-    ----------
-    positions : ndarray of shape (n, n_features)
-        Positions y_r in the model's coordinates.
-    row_sums : ndarray of shape (n, n_features)
-        Sums Σ v_i x_i over the rows of each representative.
-    multiplicity : ndarray of shape (n,)
-        Sums c_r = Σ v_i of the weights of these rows, positive.
-    own : ndarray of shape (n,)
-        Part of c_r that is left out if rows are not their own neighbours: one copy of the row,
-        min(v_i, 1), averaged over the rows.
-    """
-
-    positions: FloatArray
-    row_sums: FloatArray
-    multiplicity: FloatArray
+    positions: FloatArray  # y_r in the model's coordinates, (n, n_features)
+    row_sums: FloatArray  # Σ v_i x_i over the rows of each, (n, n_features)
+    multiplicity: FloatArray  # c_r = Σ v_i over these rows, positive, (n,)
+    # Part of c_r that is left out if rows are not their own neighbours: one copy of the row,
+    # min(v_i, 1), averaged over the rows.
     own: FloatArray
 
     @classmethod
@@ -82,10 +64,7 @@ class Representatives:
     def moved(self, kernel_sums: FloatArray) -> Self:
         """Return the representatives moved to their means; one without neighbours does not move.
 
-        Parameters
-        ----------
-        kernel_sums : ndarray of shape (n, n_features + 1)
-            Σ_j K_ij c_j y_j and Σ_j K_ij c_j, in any scale per row.
+        Rows of `kernel_sums` are Σ_j K_ij c_j y_j and, last, Σ_j K_ij c_j, in any scale per row.
         """
         sums, total = kernel_sums[:, :-1], kernel_sums[:, -1:]
         positions = np.divide(sums, total, out=self.positions.copy(), where=total > 0)

@@ -23,13 +23,6 @@ from daskmm.data.blocks import is_lazy
 from daskmm.data.lazy import array_of_frame, delayed_blocks, in_memory
 from daskmm.engine.passes import tree_reduce
 
-__all__ = [
-    "adjusted_rand_score",
-    "contingency_matrix",
-    "normalized_mutual_info_score",
-    "variation_of_information",
-]
-
 _AVERAGES: dict[str, Callable[[float, float], float]] = {
     "arithmetic": lambda u, v: (u + v) / 2,
     "geometric": lambda u, v: math.sqrt(u * v),
@@ -95,10 +88,6 @@ def normalized_mutual_info_score(
     ------
     ValueError
         If `average_method` is unknown, or as in :func:`contingency_matrix`.
-
-    Notes
-    -----
-    Lazy labels take one compute, as in :func:`contingency_matrix`.
     """
     if average_method not in _AVERAGES:
         raise ValueError(
@@ -138,8 +127,7 @@ def adjusted_rand_score(labels_true: Any, labels_pred: Any) -> float:
 
     Notes
     -----
-    Lazy labels take one compute, as in :func:`contingency_matrix`. Pairs are counted in exact
-    integers, so that billions of samples do not overflow.
+    Pairs are counted in exact integers, so that billions of samples do not overflow.
 
     References
     ----------
@@ -184,8 +172,8 @@ def variation_of_information(labels_true: Any, labels_pred: Any) -> float:
 
     Notes
     -----
-    Lazy labels take one compute, as in :func:`contingency_matrix`. The distance is computed as
-    H(U|V) + H(V|U), whose terms all have the same sign, so that no digits cancel near 0.
+    The distance is computed as H(U|V) + H(V|U), whose terms all have the same sign, so that no
+    digits cancel near 0.
 
     References
     ----------
@@ -198,19 +186,11 @@ def variation_of_information(labels_true: Any, labels_pred: Any) -> float:
 
 @dataclass(frozen=True)
 class Contingency:
-    """Counts of label pairs in some rows, which can be added.
+    """Counts of label pairs in some rows, which can be added."""
 
-    Attributes
-    ----------
-    true, pred : ndarray
-        Distinct labels of each labeling, sorted.
-    table : csr_array of shape (len(true), len(pred)), int64
-        Number of rows with each pair of labels.
-    """
-
-    true: NDArray
-    pred: NDArray
-    table: csr_array
+    true: NDArray  # distinct labels of one labeling, sorted
+    pred: NDArray  # those of the other one
+    table: csr_array  # number of rows with each pair of labels, (len(true), len(pred))
 
     @classmethod
     def of(cls, labels_true: NDArray, labels_pred: NDArray) -> Contingency:

@@ -115,7 +115,7 @@ def davies_bouldin_score(X: Any, labels: Any) -> float:
     """
     found = _clusters(X, labels)
     distances = _reduced(_distances_to_means, X, labels, found.labels, found.means)
-    widths = distances.sums / found.counts
+    widths = distances / found.counts
     apart = pairwise_distances(found.means)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = (widths[:, None] + widths) / apart
@@ -161,7 +161,7 @@ def simplified_silhouette_score(X: Any, labels: Any, *, centers: Any = None) -> 
         sums = _reduced(_silhouettes, X, labels, names, centers)
     else:
         sums = _reduced(_model_silhouettes, model._distances_to_centers(X), None)
-    n, total, squares = sums.sums
+    n, total, squares = sums
     mean = total / n
     return Estimate(float(mean), float(np.sqrt(max(squares / n - mean**2, 0.0) / n)))
 
@@ -211,7 +211,8 @@ def silhouette_score(
     if model is not None:
         sampled, distances_of = model._distances_between(sampled_table(X, sample_size))
     else:
-        data, sampled = _sampled_rows(X, labels, sample_size)
+        sample: _Sample = _reduced(_sampled, X, labels, int(sample_size)).in_order()
+        data, sampled = sample.rows, sample.labels
 
         def distances_of(part: slice) -> FloatArray:
             return np.asarray(pairwise_distances(data[part], data, metric=metric))
@@ -250,11 +251,6 @@ def sampled_table(X: Any, most: int) -> Any:
         The rows, in memory.
     """
     return _reduced(_sampled, X, None, int(most)).in_order().rows
-
-
-def _sampled_rows(X: Any, labels: Any, most: int) -> tuple[FloatArray, NDArray[np.int64]]:
-    sample: _Sample = _reduced(_sampled, X, labels, int(most)).in_order()
-    return sample.rows, sample.labels
 
 
 def _with_model(X: Any, labels: Any) -> tuple[Any, Any, Any]:
@@ -338,27 +334,19 @@ def _block_clusters(block: int, start: int, X: Any, labels: Any) -> _Clusters:
     return _Clusters(names, counts, means, scatter)
 
 
-@dataclass(frozen=True)
-class _Sums:
-    sums: FloatArray
-
-    def __add__(self, other: Self) -> Self:
-        return type(self)(self.sums + other.sums)
-
-
 def _distances_to_means(
     block: int, start: int, X: Any, labels: Any, names: NDArray[np.int64], means: FloatArray
-) -> _Sums:
+) -> FloatArray:
     """Sum, for each cluster, the distances of the rows of one block to its mean."""
     rows, labels = _checked(block, start, X, labels)
     own = np.searchsorted(names, labels)
     distances = np.sqrt(np.square(rows - means[own]).sum(axis=1))
-    return _Sums(np.bincount(own, distances, len(names)).astype(np.float64))
+    return np.bincount(own, distances, len(names)).astype(np.float64)
 
 
 def _silhouettes(
     block: int, start: int, X: Any, labels: Any, names: NDArray[np.int64], centers: FloatArray
-) -> _Sums:
+) -> FloatArray:
     rows, labels = _checked(block, start, X, labels)
     own = np.searchsorted(names, labels)
     if len(labels) and (own.max() >= len(names) or (names[own] != labels).any()):
@@ -373,14 +361,14 @@ def _silhouettes(
         outer = distances.min(axis=1)
         values.append(relative_margins(inner, outer))
     found = np.concatenate([np.empty(0), *values])
-    return _Sums(np.array([len(found), found.sum(), found @ found]))
+    return np.array([len(found), found.sum(), found @ found])
 
 
-def _model_silhouettes(block: int, start: int, distances: NDArray, labels: None) -> _Sums:
+def _model_silhouettes(block: int, start: int, distances: NDArray, labels: None) -> FloatArray:
     """Sum the silhouettes of rows, given their distances to the centres; NaN are left out."""
     nearest = np.partition(distances[~np.isnan(distances).any(axis=1)], 1, axis=1)
     found = relative_margins(nearest[:, 0], nearest[:, 1])
-    return _Sums(np.array([len(found), found.sum(), found @ found]))
+    return np.array([len(found), found.sum(), found @ found])
 
 
 def relative_margins(inner: FloatArray, outer: FloatArray) -> FloatArray:
@@ -441,52 +429,44 @@ def _reduced(function: Any, X: Any, labels: Any, *shared: Any) -> Any:
 
     Labels may be None; then a frame may have columns of any kind.
     """
-    if labels is None:
-        # A mixed model takes frames of sparse columns as frames.
-        return _reduced_rows(function, X if has_sparse_columns(X) else unwrapped(X), shared)
-    X = unwrapped(X)
-    own = as_labels(labels, "labels")
-    lazy = is_lazy(X) or isinstance(own, da.Array)
-    if not lazy:
+    # A mixed model takes frames of sparse columns as frames.
+    X = X if labels is None and has_sparse_columns(X) else unwrapped(X)
+    own = None if labels is None else as_labels(labels, "labels")
+    if not (is_lazy(X) or isinstance(own, da.Array)):
         return function(0, 0, X, own, *shared)
-    table = as_dask_array(X) if is_lazy(X) else None
-    if table is None:
-        table = da.from_array(np.asarray(X), chunks=(own.chunks[0], -1), name=False)
-    if isinstance(own, np.ndarray):
-        if np.isnan(table.shape[0]):
-            table = sized(table)
-        own = da.from_array(own, chunks=-1, name=False)
-    known = not (np.isnan(table.shape[0]) or np.isnan(own.shape[0]))
-    if known and table.shape[0] != own.shape[0]:
-        raise ValueError(f"X and labels differ in length: {table.shape[0]} and {own.shape[0]}.")
-    if known:
-        own = own.rechunk((table.chunks[0],))
-    elif table.numblocks[0] != own.numblocks[0]:
-        raise ValueError(
-            f"X and labels cannot be matched: chunk sizes are unknown, and they have "
-            f"{table.numblocks[0]} and {own.numblocks[0]} blocks."
-        )
-    starts = np.cumsum([0, *table.chunks[0][:-1]]) if known else np.zeros(table.numblocks[0])
-    parts = zip(delayed_blocks(table).ravel(), delayed_blocks(own).ravel(), strict=True)
-    arguments = [
-        (number, int(start), *part)
-        for number, (start, part) in enumerate(zip(starts, parts, strict=True))
-    ]
-    return tree_reduce(function, arguments, shared, True, "quality")
-
-
-def _reduced_rows(function: Any, X: Any, shared: tuple[Any, ...]) -> Any:
-    """Sum ``function(block, start, rows, None, *shared)`` over all blocks of rows."""
-    if not is_lazy(X):
-        return function(0, 0, X, None, *shared)
-    parts, starts = X.to_delayed() if is_frame(X) else None, None
-    if parts is None:
+    if own is not None:
+        X, own = _matched(X, own)
+    if own is None and is_frame(X):
+        rows, lengths = X.to_delayed(), [np.nan]
+    else:
         table = as_dask_array(X)
-        parts, rows = delayed_blocks(table).ravel(), table.chunks[0]
-        starts = None if np.isnan(rows).any() else np.cumsum([0, *rows[:-1]])
-    starts = np.zeros(len(parts), dtype=np.int64) if starts is None else starts
+        rows, lengths = delayed_blocks(table).ravel(), table.chunks[0]
+    known = not np.isnan(lengths).any()
+    starts = np.cumsum([0, *lengths[:-1]]) if known else np.zeros(len(rows))
+    blocks = [None] * len(rows) if own is None else delayed_blocks(own).ravel()
     arguments = [
-        (number, int(start), part, None)
-        for number, (start, part) in enumerate(zip(starts, parts, strict=True))
+        (number, int(start), *block)
+        for number, (start, *block) in enumerate(zip(starts, rows, blocks, strict=True))
     ]
     return tree_reduce(function, arguments, shared, True, "quality")
+
+
+def _matched(X: Any, labels: Any) -> tuple[da.Array, da.Array]:
+    """Return rows and labels, of which at least one is lazy, with blocks of the same rows."""
+    if is_lazy(X):
+        table = as_dask_array(X)
+    else:
+        table = da.from_array(np.asarray(X), chunks=(labels.chunks[0], -1), name=False)
+    if isinstance(labels, np.ndarray):
+        table = sized(table) if np.isnan(table.shape[0]) else table
+        labels = da.from_array(labels, chunks=-1, name=False)
+    if np.isnan(table.shape[0]) or np.isnan(labels.shape[0]):
+        if table.numblocks[0] != labels.numblocks[0]:
+            raise ValueError(
+                f"X and labels cannot be matched: chunk sizes are unknown, and they have "
+                f"{table.numblocks[0]} and {labels.numblocks[0]} blocks."
+            )
+        return table, labels
+    if table.shape[0] != labels.shape[0]:
+        raise ValueError(f"X and labels differ in length: {table.shape[0]} and {labels.shape[0]}.")
+    return table, labels.rechunk((table.chunks[0],))

@@ -32,24 +32,12 @@ _ROWS = 2048
 
 @dataclass(frozen=True)
 class MixtureCosts:
-    """Costs of the stages of a fit of a mixture; each method is the cost of one stage.
-
-    Attributes
-    ----------
-    layout : Layout
-        Layout of the table.
-    settings : Settings
-        Parameters of the fit.
-    n_sample : int
-        Number of rows of the sample.
-    threads : int
-        Number of threads of a worker.
-    """
+    """Costs of the stages of a fit of a mixture; each method is the cost of one stage."""
 
     layout: Layout
     settings: Settings
-    n_sample: int
-    threads: int
+    n_sample: int  # rows of the sample
+    threads: int  # of a worker
 
     @property
     def _n(self) -> int:

@@ -38,39 +38,20 @@ _NEGLIGIBLE = 1e-18
 @registered
 @dataclass(frozen=True)
 class MixtureState(Components):
-    """Components of one start.
+    """Components of one start."""
 
-    Attributes
-    ----------
-    s : float
-        Always −∞: at this power, the driver ends once the objective is stationary.
-    singular : str
-        What is wrong with the components after the step; empty if nothing is. If something is
-        wrong, the start ends at the state before the step.
-    partial : bool
-        Whether values may be missing (NaN).
-    """
-
-    s: float = -np.inf
+    s: float = -np.inf  # always −∞: at this power, the driver ends once the objective is stationary
+    # What is wrong with the components after the step; empty if nothing is. If something is wrong,
+    # the start ends at the state before the step.
     singular: str = ""
-    partial: bool = False
+    partial: bool = False  # whether values may be missing (NaN)
 
 
 class MixtureProblem:
     """EM steps over a table (a `daskmm.mm.problem.Problem`), whose objective is −log p(x) per row.
 
-    Parameters
-    ----------
-    passes : Passes
-        Passes over the table.
-    weight : float
-        Sum of the sample weights.
-    reg_covar : float
-        Number that is added to all variances.
-    tol : float
-        Least gain of the mean log-likelihood; a step that gains less ends the fit.
-    exact : bool
-        Whether the passes read all rows; False for a sample.
+    The sample weights sum to `weight`. A step that gains less than `tol` in the mean log-likelihood
+    ends the fit. Passes that are not `exact` read a sample.
     """
 
     splitting_power = 0.0
@@ -137,13 +118,6 @@ def stated(components: Components, partial: bool) -> MixtureState:
         components.degrees,
         partial=partial,
     )
-
-
-def state_of(
-    covariance_type: str, shares: FloatArray, means: FloatArray, covariances: FloatArray
-) -> MixtureState:
-    """Return the state of given components; see `Components.of`."""
-    return MixtureState.of(covariance_type, shares, means, covariances)
 
 
 def block_sums(

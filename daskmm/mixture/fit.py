@@ -46,43 +46,21 @@ ROUNDS, MOVES, MOVE_STEPS = 10, 4, 12
 
 @dataclass(frozen=True)
 class MixtureFit:
-    """State of a fit of a mixture.
-
-    Attributes
-    ----------
-    passes : Passes
-        Passes over the table.
-    context : FitContext
-        Journal, callbacks and request to stop.
-    rng : RandomState
-        Draws the seed.
-    settings : Settings
-        Parameters of the fit.
-    seed : int
-        Seed of the sample and of the starts.
-    survey : Survey
-        Result of the first pass, in standardised coordinates.
-    criteria : dict of str to float
-        Bayesian information criterion of each covariance type; empty if it is not chosen.
-    starts : sequence of MixtureState
-        Components from which EM starts.
-    runs : sequence of Run
-        EM runs on the sample, the best first; after the passes over the table, the run from which
-        they started.
-    result : Outcome
-        Result of EM over the table.
-    """
+    """State of a fit of a mixture."""
 
     passes: Passes
     context: FitContext
     rng: np.random.RandomState
     settings: Settings
-    seed: int = 0
-    survey: Survey = MADE_LATER
+    seed: int = 0  # of the sample and of the starts
+    survey: Survey = MADE_LATER  # in standardised coordinates
+    # Bayesian information criterion of each covariance type; empty if it is not chosen.
     criteria: dict[str, float] = field(default_factory=dict)
     starts: Sequence[MixtureState] = ()
+    # EM runs on the sample, the best first; after the passes over the table, the run from which
+    # they started.
     runs: Sequence[Run[MixtureState]] = ()
-    result: Outcome[MixtureState] = MADE_LATER
+    result: Outcome[MixtureState] = MADE_LATER  # of EM over the table
 
     @property
     def sample(self) -> tuple[FloatArray, FloatArray]:
@@ -297,12 +275,8 @@ def mixture_stages(
 ) -> list[Stage[MixtureFit]]:
     """Return the stages of a fit, except that of the labels.
 
-    Parameters
-    ----------
-    settings : Settings
-        Parameters of the fit.
-    choose : callable, optional
-        Function that chooses the number of components after the first pass.
+    `choose` is a function that chooses the number of components after the first pass; None if it is
+    given.
     """
     stages = [Stage("seeds", _seeded), Stage("first pass", _surveyed, MixtureCosts.survey)]
     if choose is not None:

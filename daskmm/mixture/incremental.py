@@ -31,40 +31,21 @@ registered(EMSums)
 @registered
 @dataclass(frozen=True)
 class EMRecord:
-    """Sums over the rows of one or several calls.
+    """Sums over the rows of one or several calls."""
 
-    Attributes
-    ----------
-    n_rows : int
-        Number of rows, which is not faded.
-    weight : float
-        Sum of the sample weights of these rows.
-    sums : EMSums
-        Sums of an E-step.
-    means : ndarray of shape (n_components, n_features)
-        Centres to which the sums refer, one per component.
-    kept : float
-        Share of the original sample weights that the rows still have after fading.
-    """
-
-    n_rows: int
-    weight: float
-    sums: EMSums
+    n_rows: int  # not faded
+    weight: float  # sum of their sample weights
+    sums: EMSums  # of an E-step
+    # Centres to which the sums refer, one per component.
     means: FloatArray
-    kept: float = 1.0
+    kept: float = 1.0  # share of their weights that the rows still have after fading
 
     @classmethod
     def of_fit(cls, state: MixtureState, sizes: FloatArray, fit: tuple[int, float, float]) -> Self:
         """Return the record of the rows of a fit, computed from its components.
 
-        Parameters
-        ----------
-        state : MixtureState
-            Components of the fit.
-        sizes : ndarray of shape (n_components,)
-            Sum of the responsibilities of each component.
-        fit : tuple of int and two floats
-            Number of rows, their mean log-likelihood, and the number that was added to variances.
+        `sizes` are the sums of the responsibilities of each component, and `fit` is the number of
+        rows, their mean log-likelihood, and the number that was added to variances.
         """
         n_rows, likelihood, reg_covar = fit
         weight, kind, p = float(sizes.sum()), state.covariance_type, state.means.shape[1]
@@ -111,10 +92,7 @@ class EMRecord:
 def record_of(passes: Passes, state: MixtureState) -> EMRecord:
     """Return the record of new rows for the given components, from one pass over the rows.
 
-    Raises
-    ------
-    ValueError
-        If there are no rows, no row has weight, or a value cannot be used.
+    It raises ValueError if there are no rows, no row has weight, or a value cannot be used.
     """
     passes.count_rows()
     n_rows = passes.blocks.layout.n_rows
@@ -133,10 +111,7 @@ def after_records(
 ) -> MixtureState:
     """Return the components that maximise the sum of all records, given the earlier components.
 
-    Raises
-    ------
-    SingularComponentError
-        If a covariance is not positive definite.
+    It raises SingularComponentError if a covariance is not positive definite.
     """
     total = records.total.around(state.means)
     return stated(maximized(total.sums, state, reg_covar), state.partial)

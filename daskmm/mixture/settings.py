@@ -25,21 +25,11 @@ _LEAST_ROWS = 10_000
 
 @dataclass(frozen=True)
 class Given:
-    """Starting components that the user gives, completely or in part.
+    """Starting components that the user gives, completely or in part."""
 
-    Attributes
-    ----------
-    shares : ndarray of shape (n_components,) or None
-        Shares of the components.
-    means : ndarray of shape (n_components, n_features) or None
-        Means of the components.
-    precisions : ndarray or None
-        Inverse covariances, in the shape of the covariance type.
-    """
-
-    shares: FloatArray | None = None
-    means: FloatArray | None = None
-    precisions: FloatArray | None = None
+    shares: FloatArray | None = None  # (n_components,)
+    means: FloatArray | None = None  # (n_components, n_features)
+    precisions: FloatArray | None = None  # inverse covariances, in the shape of the covariance type
 
     @property
     def empty(self) -> bool:
@@ -66,58 +56,27 @@ class Given:
 
 @dataclass(frozen=True)
 class Settings:
-    """Parameters of a fit.
+    """Parameters of a fit."""
 
-    Attributes
-    ----------
-    n_components : int
-        Number of components, or the largest number that may be chosen.
-    covariance_type : {"full", "tied", "diag", "spherical"}
-        Form of the covariances, and whether components share one.
-    reg_covar : float
-        Number that is added to all variances.
-    tol : float
-        Least gain of the mean log-likelihood; a step that gains less ends the fit.
-    max_iter : int
-        Largest number of EM steps over the table.
-    n_starts : int
-        Number of starts on the sample; 0 if the components are given.
-    n_first : int
-        Number of starts that are tried before the others, which are tried unless these agree.
-    init_params : {"kmeans", "k-means++", "random_from_data"}
-        How starts are found.
-    given : Given
-        Starting components that the user gave.
-    earlier : MixtureState or None
-        Components of an earlier fit, from which this one continues.
-    sample_size : int or None
-        Number of rows of the sample; None for the default.
-    least_rows : int
-        Least number of rows of positive weight that a table must have.
-    chooses_type : bool
-        Whether the covariance type is chosen on the sample; until then `covariance_type` is the
-        most general one.
-    partial : bool
-        Whether values may be missing.
-    student : bool
-        Whether components are t distributions.
-    """
-
-    n_components: int
-    covariance_type: str
-    reg_covar: float
-    tol: float
-    max_iter: int
-    n_starts: int
+    n_components: int  # or the largest number that may be chosen
+    covariance_type: str  # "full", "tied", "diag" or "spherical"
+    reg_covar: float  # added to all variances
+    tol: float  # least gain of the mean log-likelihood; a step that gains less ends the fit
+    max_iter: int  # EM steps over the table
+    n_starts: int  # on the sample; 0 if the components are given
+    # Number of starts that are tried before the others, which are tried unless these agree.
     n_first: int
-    init_params: str = "kmeans"
+    init_params: str = "kmeans"  # or "k-means++" or "random_from_data"
     given: Given = Given()
+    # Components of an earlier fit, from which this one continues.
     earlier: MixtureState | None = None
-    sample_size: int | None = None
-    least_rows: int = 1
+    sample_size: int | None = None  # None for the default
+    least_rows: int = 1  # of positive weight that a table must have
+    # Whether the covariance type is chosen on the sample; until then `covariance_type` is the most
+    # general one.
     chooses_type: bool = False
-    partial: bool = False
-    student: bool = False
+    partial: bool = False  # whether values may be missing
+    student: bool = False  # whether components are t distributions
 
     @property
     def schedule(self) -> Schedule:

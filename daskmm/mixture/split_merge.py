@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.data.blocks import Position
-from daskmm.mixture.em import MixtureState, block_sums, responsibilities_of, state_of
+from daskmm.mixture.em import MixtureState, block_sums, responsibilities_of
 from daskmm.mixture.starts import labelled_components
 from daskmm.numerics.gaussians import EMSums, SingularComponentError, maximized
 
@@ -38,41 +38,17 @@ _MOST_LOSS = 3.0
 
 @dataclass(frozen=True)
 class Split:
-    """Two components in place of one.
+    """Two components in place of one."""
 
-    Attributes
-    ----------
-    component : int
-        The component that is split.
-    halves : MixtureState
-        The two components, whose shares sum to 1.
-    gain : float
-        Approximate gain of the log-likelihood of all rows.
-    """
-
-    component: int
-    halves: MixtureState
-    gain: float
+    component: int  # that is split
+    halves: MixtureState  # whose shares sum to 1
+    gain: float  # of the log-likelihood of all rows, approximately
 
 
 def splits(
     rows: FloatArray, weights: FloatArray, state: MixtureState, reg_covar: float, n_splits: int
 ) -> list[Split]:
-    """Return the splits that gain most, the most gainful first.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features)
-        Rows of the sample, in the input's units.
-    weights : ndarray of shape (n_rows,)
-        Sample weights.
-    state : MixtureState
-        Components that are split.
-    reg_covar : float
-        Number that is added to all variances.
-    n_splits : int
-        The largest number of splits.
-    """
+    """Return the splits that gain most, the most gainful first; rows are in the input's units."""
     shares = responsibilities_of(rows, _HERE, state) * weights[:, None]
     found = []
     for component in range(len(state.means)):
@@ -135,7 +111,9 @@ def _after(
     halves = split.halves
     for _ in range(n_steps):
         after = maximized(_sums(rows, weights, halves), halves, reg_covar)
-        halves = state_of(halves.covariance_type, after.shares, after.means, after.covariances)
+        halves = MixtureState.of(
+            halves.covariance_type, after.shares, after.means, after.covariances
+        )
     likelihood = _sums(rows, weights, halves).log_likelihood
     return replace(split, halves=halves, gain=split.gain + likelihood)
 
@@ -144,12 +122,7 @@ def _sums(rows: FloatArray, weights: FloatArray, state: MixtureState) -> EMSums:
     return block_sums(rows, weights, _HERE, (state,)).records[0]
 
 
-def with_split(state: MixtureState, split: Split) -> MixtureState:
-    """Return the components after a split, which replaces one component by two."""
-    return _replaced(state, [split.component], split.halves, state.shares[split.component])
-
-
-def _replaced(
+def replaced(
     state: MixtureState, dropped: list[int], added: MixtureState, share: float
 ) -> MixtureState:
     """Replace components by others, which get the sum of their shares."""
@@ -160,7 +133,7 @@ def _replaced(
         covariances = state.covariances
     else:
         covariances = np.concatenate([state.covariances[kept], added.covariances])
-    return state_of(state.covariance_type, shares / shares.sum(), means, covariances)
+    return MixtureState.of(state.covariance_type, shares / shares.sum(), means, covariances)
 
 
 def _merged(state: MixtureState, pair: tuple[int, int]) -> tuple[MixtureState, float]:
@@ -180,12 +153,9 @@ def _merged(state: MixtureState, pair: tuple[int, int]) -> tuple[MixtureState, f
     if kind == "full":
         between = np.einsum("k,ki,kj->ij", shares, apart, apart) / share
         within = np.einsum("k,kij->ij", shares, covariances) / share
-    elif kind == "diag":
-        between = shares @ np.square(apart) / share
-        within = shares @ covariances / share
     else:
-        between = shares @ np.square(apart).mean(axis=1) / share
-        within = shares @ covariances / share
+        squares = np.square(apart) if kind == "diag" else np.square(apart).mean(axis=1)
+        between, within = shares @ squares / share, shares @ covariances / share
     one = _one(kind, mean, np.asarray(within + between)[None])
     # log det U is −½ log det Σ.
     loss = float(shares @ state.log_determinants[own]) - share * float(one.log_determinants[0])
@@ -194,7 +164,7 @@ def _merged(state: MixtureState, pair: tuple[int, int]) -> tuple[MixtureState, f
 
 
 def _one(kind: str, mean: FloatArray, covariances: FloatArray) -> MixtureState:
-    return state_of(kind, np.ones(1), mean[None], covariances)
+    return MixtureState.of(kind, np.ones(1), mean[None], covariances)
 
 
 def _entropy(shares: FloatArray) -> float:
@@ -205,15 +175,7 @@ def _entropy(shares: FloatArray) -> float:
 def moves(
     rows: FloatArray, weights: FloatArray, state: MixtureState, reg_covar: float, n_moves: int
 ) -> list[MixtureState]:
-    """Return states with one pair merged and a third component split, the most promising first.
-
-    Parameters
-    ----------
-    rows, weights, state, reg_covar
-        As in `splits`.
-    n_moves : int
-        Largest number of states to return.
-    """
+    """Return states with one pair merged and a third component split, the most promising first."""
     if len(state.means) < 3:
         return []
     total = weights.sum()
@@ -229,8 +191,8 @@ def moves(
     found = []
     for _, pair, place in ranked[:n_moves]:
         split, one = possible[place], pairs[pair][0]
-        merged = _replaced(state, list(pair), one, float(state.shares[list(pair)].sum()))
+        merged = replaced(state, list(pair), one, float(state.shares[list(pair)].sum()))
         # The merged component is the last one, and the others have moved up.
         moved = split.component - sum(other < split.component for other in pair)
-        found.append(_replaced(merged, [moved], split.halves, float(merged.shares[moved])))
+        found.append(replaced(merged, [moved], split.halves, float(merged.shares[moved])))
     return found

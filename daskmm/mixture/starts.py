@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from daskmm.kmeans.seeding import plus_plus
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.trials import nearest, power_labels
-from daskmm.mixture.em import MixtureState, state_of
+from daskmm.mixture.em import MixtureState
 from daskmm.numerics.gaussians import scatter
 
 FloatArray = NDArray[np.float64]
@@ -24,26 +24,11 @@ def labelled_components(
     covariance_type: str,
     reg_covar: float,
 ) -> MixtureState:
-    """Return the shares, means and covariances of labelled rows.
+    """Return the shares, means and covariances of labelled rows, which are in the input's units.
 
     Covariances of few rows are singular, and covariances of a start need not be exact. So each is
     averaged with the pooled covariance of all clusters, which gets the weight of as many rows as
-    there are features.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features)
-        Rows in the input's units.
-    weights : ndarray of shape (n_rows,)
-        Sample weights.
-    labels : ndarray of int of shape (n_rows,)
-        Cluster of each row.
-    n_components : int
-        Number of components; a cluster without rows gets the mean and covariance of all rows.
-    covariance_type : str
-        Type of the covariances.
-    reg_covar : float
-        Number that is added to all variances.
+    there are features. A cluster without rows gets the mean and covariance of all rows.
     """
     p = rows.shape[1]
     masses = np.zeros((len(rows), n_components))
@@ -66,28 +51,17 @@ def labelled_components(
         covariances = covariances + reg_covar
     if covariance_type == "spherical":
         covariances = covariances.mean(axis=1)
-    return state_of(covariance_type, shares / shares.sum(), means, covariances)
+    return MixtureState.of(covariance_type, shares / shares.sum(), means, covariances)
 
 
 def starting_labels(
     method: str, rows: FloatArray, weights: FloatArray, n_components: int, seeds: Sequence[int]
 ) -> list[NDArray[np.integer]]:
-    """Cluster the rows of a sample, once per seed.
+    """Cluster the standardised rows of a sample, once per seed.
 
-    Parameters
-    ----------
-    method : {"kmeans", "k-means++", "random_from_data"}
-        "kmeans": power k-means for every other seed, beginning with the first, and "k-means++" for
-        the rest, so that starts differ more. "k-means++": by the nearest of rows that k-means++
-        draws. "random_from_data": by the nearest of random rows.
-    rows : ndarray of shape (n_rows, n_features)
-        Standardised rows.
-    weights : ndarray of shape (n_rows,)
-        Sample weights.
-    n_components : int
-        Number of clusters.
-    seeds : sequence of int
-        Seed of each start.
+    The method "kmeans" takes power k-means for every other seed, beginning with the first, and
+    "k-means++" for the rest, so that starts differ more; "k-means++" takes the nearest of rows that
+    k-means++ draws, and "random_from_data" the nearest of random rows.
     """
     annealed = list(seeds[::2]) if method == "kmeans" else []
     found = iter(power_labels(rows, weights, n_components, annealed) if annealed else [])

@@ -16,8 +16,6 @@ _IGNORED = (
     # The checkpoint holds the starts, and a fit does not forget any rows.
     *("warm_start", "forget"),
 )
-# Parameters that older checkpoints lack, and the values that these fits had, if not None.
-_NEWER = {"empty_rows": "error", "trim": 0.0, "n_representatives": "auto"}
 # Parameters that may be higher in the fit that resumes, which continues to the new bound.
 _RAISABLE = ("max_iter",)
 # Moments of the same rows agree to this tolerance, in units of the standard deviation: blocks that
@@ -75,12 +73,10 @@ def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
     """
     found = []
     for name in dict.fromkeys([*there, *here]):
-        # A parameter that is newer than the checkpoint counts as None there.
-        a, b = there.get(name, _NEWER.get(name)), here.get(name)
-        if (a is None or b is None) and not (name in there and name in here):
-            if a is not b:
-                found.append(f"{name} is not known {'here' if name in there else 'there'}")
+        if not (name in there and name in here):
+            found.append(f"{name} is not known {'here' if name in there else 'there'}")
             continue
+        a, b = there[name], here[name]
         if name in _RAISABLE and a <= b:
             continue
         if isinstance(b, np.ndarray):

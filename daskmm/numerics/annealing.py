@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, eigsh
@@ -48,7 +50,7 @@ def critical_power(
         largest = _largest_growth(rows, row_weights)
         return 0.5 if largest is None else 1.0 - 1.0 / largest
     rows, row_weights = few_dense(rows, row_weights)
-    if distortion.code == SQUARED_EUCLIDEAN.code:
+    if distortion.squared:
         rows = in_span(rows)
     offset, factor = distortion.growth(rows, row_weights)
     return 0.5 if factor is None else offset - 1.0 / _largest_eigenvalue(factor)
@@ -74,10 +76,7 @@ def _largest_growth(rows: SparseRows, row_weights: NDArray[np.float64]) -> float
         u = np.square(factor) * (rows @ v - mean @ v)
         return np.asarray(transposed @ u - mean * u.sum())
 
-    size = rows.shape[1]
-    operator = LinearOperator((size, size), matvec=product, dtype=np.float64)
-    start = np.linspace(1.0, 2.0, size)
-    return float(eigsh(operator, k=1, v0=start, tol=1e-6, return_eigenvectors=False)[0])
+    return _largest_of(product, rows.shape[1])
 
 
 def _largest_eigenvalue(a: NDArray[np.float64]) -> float:
@@ -87,7 +86,12 @@ def _largest_eigenvalue(a: NDArray[np.float64]) -> float:
     size = a.shape[1]
     if size <= _DENSE:
         return float(np.linalg.eigvalsh(a.T @ a)[-1])
-    operator = LinearOperator((size, size), matvec=lambda v: a.T @ (a @ v), dtype=np.float64)
+    return _largest_of(lambda v: a.T @ (a @ v), size)
+
+
+def _largest_of(product: Callable[[NDArray[np.float64]], NDArray[np.float64]], size: int) -> float:
+    """Return the largest eigenvalue of a matrix, given its product with a vector."""
+    operator = LinearOperator((size, size), matvec=product, dtype=np.float64)
     # A fixed starting vector keeps the result reproducible; a ramp is unlikely to be orthogonal to
     # the eigenvector.
     start = np.linspace(1.0, 2.0, size)

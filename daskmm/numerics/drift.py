@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
+from daskmm.numerics.sums import Sums
+
 FloatArray = NDArray[np.float64]
 
 # The mean of at least this many rows is assumed to be normal.
@@ -18,7 +20,7 @@ _CONSTANT = 1e-6
 
 
 @dataclass(frozen=True)
-class BatchSums:
+class BatchSums(Sums):
     """Sums over the rows of a batch, which can be added.
 
     Attributes
@@ -66,10 +68,6 @@ class BatchSums:
         if by_cluster:
             counts, *sums = (np.vstack([each.sum(axis=0), each]) for each in (counts, *sums))
         return cls(sizes, counts, sums[0], sums[1], added, squares, np.zeros(values.shape[1]))
-
-    def __add__(self, other: Self) -> Self:
-        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
-        return type(self)(*(a + b for a, b in pairs))
 
     @property
     def n_rows(self) -> int:

@@ -21,6 +21,7 @@ from scipy.linalg import solve_triangular
 from scipy.special import logsumexp
 
 from daskmm.numerics.student import log_constants, log_kernels, pulls, updated_degrees
+from daskmm.numerics.sums import Sums
 
 FloatArray = NDArray[np.float64]
 
@@ -237,7 +238,7 @@ def mixed_densities(joint: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 @dataclass(frozen=True)
-class EMSums:
+class EMSums(Sums):
     """Sums of an EM step over rows, which can be added.
 
     If components are t distributions, `sums` and `scatters` have weights w γ u in place of w γ,
@@ -270,32 +271,6 @@ class EMSums:
     def masses(self) -> FloatArray:
         """Sum of the weights of the rows in each component's mean."""
         return self.weights if self.pulls is None else self.pulls
-
-    def __add__(self, other: Self) -> Self:
-        pulls = logs = None
-        if self.pulls is not None and other.pulls is not None:
-            pulls = self.pulls + other.pulls
-        if self.logs is not None and other.logs is not None:
-            logs = self.logs + other.logs
-        return type(self)(
-            self.weights + other.weights,
-            self.sums + other.sums,
-            self.scatters + other.scatters,
-            self.log_likelihood + other.log_likelihood,
-            pulls,
-            logs,
-        )
-
-    def times(self, factor: float) -> Self:
-        """Return the sums of the same rows with their sample weights multiplied by a factor."""
-        return type(self)(
-            factor * self.weights,
-            factor * self.sums,
-            factor * self.scatters,
-            factor * self.log_likelihood,
-            None if self.pulls is None else factor * self.pulls,
-            None if self.logs is None else factor * self.logs,
-        )
 
 
 def em_sums(rows: FloatArray, weights: FloatArray | None, components: Components) -> EMSums:

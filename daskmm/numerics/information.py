@@ -42,6 +42,12 @@ def weighted_variance(rows: FloatArray, weights: FloatArray) -> FloatArray:
     return np.where(np.ptp(rows, axis=0) > 0, variance, 0.0)
 
 
+def mean_of_varying(variance: FloatArray) -> float:
+    """Return the mean variance V of the features that vary (1 if none does)."""
+    varying = variance > 0
+    return float(variance[varying].mean()) if varying.any() else 1.0
+
+
 def normal_scores(rows: FloatArray, weights: FloatArray) -> FloatArray:
     """Compute Φ⁻¹ of the share of weight below each value, plus half of the share at the value.
 

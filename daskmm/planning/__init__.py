@@ -19,9 +19,10 @@ from daskmm.gram.costs import GramCosts
 from daskmm.gram.pairs import n_groups
 from daskmm.gram.rows import are_streamed
 from daskmm.kmeans.bounds import bounds_bytes
-from daskmm.kmeans.costs import CenterCosts, rows_tried
+from daskmm.kmeans.costs import CenterCosts
 from daskmm.kmeans.method import Method, most_polished
 from daskmm.kmeans.sums import FARTHEST
+from daskmm.kmeans.trials import sample_rows
 from daskmm.mean_shift.costs import BlurringCosts
 from daskmm.mixture.costs import MixtureCosts
 from daskmm.mixture.settings import Settings, wanted_rows
@@ -32,9 +33,11 @@ from daskmm.numerics.sparse_rows import FEW_BYTES
 from daskmm.storage.readable import readable_bytes, readable_seconds
 
 # Bytes of the interpreter after a small fit. Measured: 180 MB with the packages that daskmm needs;
-# 255 to 265 MB if pandas, pyarrow and xarray are installed, because dask imports them; 320 MB with
-# the package sparse.
-INTERPRETER_BYTES = 260 << 20
+# 255 to 265 MB if pandas, pyarrow and xarray are installed, because dask imports them; 370 MB in a
+# worker of a cluster with the package sparse, which imports numba. A plan expects the most, and
+# only what exceeds the usual is refused.
+_INTERPRETER_BYTES = 350 << 20
+_LEAST_INTERPRETER_BYTES = 260 << 20
 # Number of arrays, each as large as all positions, that one iteration of mean shift holds besides
 # two sums per thread: rows, positions and their sums before and after, tiles and merging (measured:
 # 12 to 16).
@@ -310,20 +313,16 @@ def gram_plan(
 
     Parameters
     ----------
-    layout : Layout
-        Layout of the table, or of the precomputed matrix.
+    layout, stages, timed
+        As in `plan`; the layout may be that of a precomputed matrix.
     method : Method
         Choices of the fit; starts are annealed on the Nyström features of its landmarks.
-    stages : iterable of Stage
-        Stages of the fit, whose costs are added.
     n_kernels : int
         Number of kernels.
     kept : {"memory", "recomputed", "stored"}
         How the matrices are kept.
     precomputed : bool
         Whether the table is a kernel matrix; a lazy one is not copied.
-    timed : bool
-        Whether to predict seconds; the speed of this machine is then measured once.
 
     Returns
     -------
@@ -379,7 +378,7 @@ def gram_plan(
         largest_block_bytes=tile,
         passes=passes,
         max_passes=most,
-        peak_bytes_per_worker=INTERPRETER_BYTES
+        peak_bytes_per_worker=_INTERPRETER_BYTES
         + states
         + features
         + working
@@ -404,18 +403,14 @@ def blurring_plan(
 
     Parameters
     ----------
-    layout : Layout
-        Layout of the table.
-    stages : iterable of Stage
-        Stages of the fit, whose costs are added.
+    layout, stages, timed
+        As in `plan`.
     max_iter : int
         The largest number of iterations.
     n_micro_clusters : int or None
         The largest number of micro-clusters; None if every row is blurred.
     learns : bool
         Whether feature weights are learned.
-    timed : bool
-        Whether to predict seconds; the speed of this machine is then measured once.
 
     Returns
     -------
@@ -455,14 +450,10 @@ def mixture_plan(
 
     Parameters
     ----------
-    layout : Layout
-        Layout of the table.
+    layout, stages, timed
+        As in `plan`.
     settings : Settings
         Parameters of the fit.
-    stages : iterable of Stage
-        Stages of the fit, whose costs are added.
-    timed : bool
-        Whether to predict seconds; the speed of this machine is then measured once.
 
     Returns
     -------
@@ -492,22 +483,16 @@ def _mixture_bytes(
     threads = min(worker.threads, layout.n_blocks)
     matrix = {"full": k * p * p, "tied": p * p}.get(settings.covariance_type, k * p)
     record = 8 * (matrix + k * (p + 1))
-    width = _WAITING * threads if layout.lazy else 2 * threads
-    waiting = min(layout.n_blocks + threads, width) * record
+    waiting = _waiting_bytes(layout, threads, record)
     starts = max(1, settings.n_starts)
     sample = 8 * n_sample * (_MIXTURE_COPIES * p + 3 * k) + 4 * starts * (threads + 2) * record
-    whole = layout.n_rows * layout.bytes_per_row if layout.n_rows else 0
-    if layout.lazy:
-        loaded = threads * _loaded_bytes(largest) + whole * cheaper_loaded_once(layout, whole)
-    else:
-        loaded = whole + threads * _KEPT_BYTES[0]
     _refuse(
         waiting,
         worker,
         f"sums of {k:,} covariances in {p:,} dimensions",
         "Take fewer components, a simpler covariance_type, or workers with more memory",
     )
-    return INTERPRETER_BYTES + loaded + threads * TILE_BYTES + max(waiting, sample)
+    return _visited_bytes(layout, largest, threads) + max(waiting, sample)
 
 
 def _blurred_bytes(layout: Layout, largest: int, worker: Worker) -> int | None:
@@ -518,25 +503,19 @@ def _blurred_bytes(layout: Layout, largest: int, worker: Worker) -> int | None:
     threads = min(worker.threads, max(1, -(-n // TILE)))
     loaded = threads * _loaded_bytes(largest) if layout.lazy else n * layout.bytes_per_row
     positions = 8 * n * layout.n_features
-    return INTERPRETER_BYTES + loaded + positions * (_POSITION_COPIES + 2 * threads)
+    return _INTERPRETER_BYTES + loaded + positions * (_POSITION_COPIES + 2 * threads)
 
 
 def _compressed_bytes(layout: Layout, n_clusters: int, largest: int, worker: Worker) -> int:
     """Return the memory of a mean shift of micro-clusters."""
     n, p, k = layout.n_rows or 0, layout.n_features, n_clusters
     threads = min(worker.threads, layout.n_blocks)
-    if layout.lazy:
-        loaded = threads * _loaded_bytes(largest)
-    else:
-        loaded = n * layout.bytes_per_row + threads * _KEPT_BYTES[0]
     # Sums, deviations and squares of each cell.
-    width = _WAITING * threads if layout.lazy else 2 * threads
-    records = min(layout.n_blocks + threads, width) * 3 * 8 * k * p
+    records = _waiting_bytes(layout, threads, 3 * 8 * k * p)
     sample = 8 * p * sample_size(n, p, 1) * (_POSITION_COPIES + 2 * threads)
     # Factors of the kernel's product, and the results of a step.
     blurred = 8 * k * (p * _POSITION_COPIES + 3 * TILE * threads)
-    together = loaded + threads * TILE_BYTES + max(records, sample, blurred)
-    return INTERPRETER_BYTES + together
+    return _visited_bytes(layout, largest, threads) + max(records, sample, blurred)
 
 
 def _refuse_positions(n_rows: int, n_features: int, worker: Worker) -> None:
@@ -559,7 +538,7 @@ def _refuse_blocks(layout: Layout, largest: int, worker: Worker) -> None:
     threads = min(worker.threads, layout.n_blocks)
     rows = 0
     if worker.memory is not None:
-        room = (worker.memory - INTERPRETER_BYTES) // (threads * _LEAST_COPIES)
+        room = (worker.memory - _LEAST_INTERPRETER_BYTES) // (threads * _LEAST_COPIES)
         rows = room // layout.bytes_per_row
     mend = f"Rechunk X to at most {rows:,} rows per block" if rows > 0 else "Take larger workers"
     _refuse(
@@ -580,7 +559,7 @@ def _refuse_centers(layout: Layout, method: Method, wanted: int | None, worker: 
 
     mends = []
     if worker.memory is not None:
-        room = worker.memory - INTERPRETER_BYTES
+        room = worker.memory - _LEAST_INTERPRETER_BYTES
         if method.n_starts > 1 and needed(method.n_clusters, 1) <= room:
             mends.append("n_init=1")
         fewer = bisect.bisect_right(range(method.n_clusters), room, key=needed) - 1
@@ -597,11 +576,11 @@ def _refuse_centers(layout: Layout, method: Method, wanted: int | None, worker: 
 
 def _refuse(least: int, worker: Worker, what: str, mend: str) -> None:
     """Raise if a worker has less memory than the least that is needed."""
-    if worker.memory is not None and INTERPRETER_BYTES + least > worker.memory:
+    if worker.memory is not None and _LEAST_INTERPRETER_BYTES + least > worker.memory:
         raise ValueError(
             f"X does not fit: a process needs at least "
-            f"{readable_bytes(INTERPRETER_BYTES + least)} ({what}, and "
-            f"{readable_bytes(INTERPRETER_BYTES)} for the interpreter), and may take "
+            f"{readable_bytes(_LEAST_INTERPRETER_BYTES + least)} ({what}, and "
+            f"{readable_bytes(_LEAST_INTERPRETER_BYTES)} for the interpreter), and may take "
             f"{readable_bytes(worker.memory)}. {mend}."
         )
 
@@ -610,6 +589,22 @@ def _loaded_bytes(largest: int) -> int:
     """Return the memory taken by the blocks of one thread."""
     low, high = _KEPT_BYTES
     return _BLOCK_COPIES * largest + min(max(_KEPT_COPIES * largest, low), high)
+
+
+def _visited_bytes(layout: Layout, largest: int, threads: int) -> int:
+    """Return the memory of the interpreter, and of the blocks and tiles of some threads."""
+    whole = (layout.n_rows or 0) * layout.bytes_per_row
+    if layout.lazy:
+        loaded = threads * _loaded_bytes(largest) + whole * cheaper_loaded_once(layout, whole)
+    else:
+        loaded = whole + threads * _KEPT_BYTES[0]
+    return _INTERPRETER_BYTES + loaded + threads * TILE_BYTES
+
+
+def _waiting_bytes(layout: Layout, threads: int, record: int) -> int:
+    """Return the memory of the records that wait to be merged in a pass."""
+    width = _WAITING * threads if layout.lazy else 2 * threads
+    return min(layout.n_blocks + threads, width) * record
 
 
 def _peak_bytes(
@@ -623,16 +618,12 @@ def _peak_bytes(
     if largest is None or layout.n_rows is None or sizes is None:
         return None
     threads, k = min(threads, layout.n_blocks), method.n_clusters
-    whole = layout.n_rows * layout.bytes_per_row
-    if layout.lazy:
-        loaded = threads * _loaded_bytes(largest) + whole * cheaper_loaded_once(layout, whole)
-    else:
-        loaded = whole + threads * _KEPT_BYTES[0]
-        loaded += bounds_bytes(layout.n_rows, layout.bytes_per_row, k, method.n_starts)
+    visited = _visited_bytes(layout, largest, threads)
+    if not layout.lazy:
+        visited += bounds_bytes(layout.n_rows, layout.bytes_per_row, k, method.n_starts)
     if layout.sparse:
-        loaded += threads * _SPARSE_COPIES * largest
-    loaded += INTERPRETER_BYTES + threads * TILE_BYTES
-    return loaded + _centers_bytes(layout, method, sizes, threads)
+        visited += threads * _SPARSE_COPIES * largest
+    return visited + _centers_bytes(layout, method, sizes, threads)
 
 
 def _sizes(layout: Layout, method: Method, wanted: int | None) -> SampleSizes:
@@ -645,8 +636,7 @@ def _centers_bytes(layout: Layout, method: Method, sizes: SampleSizes, threads: 
     states = method.n_starts
     if method.on_sample:
         states = min(states, most_polished(method.n_clusters))
-    width = _WAITING * threads if layout.lazy else 2 * threads
-    waiting = min(layout.n_blocks + threads, width) * states * record
+    waiting = _waiting_bytes(layout, threads, states * record)
     sampled = _sample_bytes(layout, method, sizes, threads)
     # All starts, also those with hard steps only, take a step on the larger sample.
     starts = method.n_starts + method.n_hedged
@@ -669,7 +659,7 @@ def _sample_bytes(layout: Layout, method: Method, sizes: SampleSizes, threads: i
     annealing = sizes.sample * (3 * row + 3 * at_once * values)
     # Parameters are tried on a few rows. These are dense, except if λ is tried on rows that are too
     # wide.
-    tried = 8 * layout.n_features * min(sizes.sample, rows_tried(method.n_clusters))
+    tried = 8 * layout.n_features * min(sizes.sample, sample_rows(method.n_clusters))
     n_dense = 1 if method.tries_lam and tried > FEW_BYTES else 1 + 2 * threads
     return read + annealing + n_dense * FEW_BYTES
 

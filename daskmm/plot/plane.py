@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.extmath import randomized_svd
 
-from daskmm.data.foreign import unwrapped
 from daskmm.data.names import counted
 from daskmm.numerics.rows import Coordinates
 from daskmm.plot.figures import (
     cluster_colors,
     cluster_means,
+    drawn_rows,
     new_figure,
     refuse_mixed,
     scatter_rows,
@@ -35,30 +35,17 @@ _OWN_SPREAD = 1e-3
 
 @dataclass(frozen=True)
 class Plane:
-    """The two principal axes of the rows' centres, in the scale and weights of a model.
+    """The two principal axes of the rows' centres, in the scale and weights of a model."""
 
-    Attributes
-    ----------
-    axes : ndarray of shape (n_features, 2)
-        The axes in the model's coordinates, times the feature weights.
-    middle : ndarray of shape (n_features,)
-        Mean of the rows' centres in the model's coordinates.
-    levels : ndarray of shape (n_clusters,)
-        Offsets on the second axis that separate clusters if there is a single feature; otherwise 0.
-    shares : ndarray of shape (2,)
-        Share of the spread between clusters along each axis.
-    points, centers : ndarray of shape (n_rows, 2) and (n_clusters, 2)
-        Projections of the rows and centres.
-    covariances : ndarray of shape (n_clusters, 2, 2) or None
-        Covariances of the components of a mixture; None for other models.
-    """
-
+    # The axes in the model's coordinates, times the feature weights, (n_features, 2).
     axes: FloatArray
-    middle: FloatArray
+    middle: FloatArray  # mean of the rows' centres in the model's coordinates
+    # Offsets on the second axis that separate clusters if there is a single feature; otherwise 0.
     levels: FloatArray
-    shares: FloatArray
-    points: FloatArray
-    centers: FloatArray
+    shares: FloatArray  # share of the spread between clusters along each axis, (2,)
+    points: FloatArray  # projections of the rows, (n_rows, 2)
+    centers: FloatArray  # projections of the centres, (n_clusters, 2)
+    # Covariances of the components of a mixture; None for other models, (n_clusters, 2, 2).
     covariances: FloatArray | None = None
 
     @classmethod
@@ -129,7 +116,8 @@ def projection(model: Any, sample: ArrayLike, labels: ArrayLike | None = None) -
     model : fitted estimator
         The model.
     sample : array-like of shape (n_rows, n_features)
-        A few thousand rows, in the input's units.
+        A few thousand rows, in the input's units. Of a lazy table, at most 10,000 rows are drawn,
+        for which it is read once (twice, if the number of its rows is unknown).
     labels : array-like of shape (n_rows,), optional
         Cluster of each row; by default that of the nearest centre. Rows without any value, which
         are labelled −1, are left out.
@@ -138,7 +126,7 @@ def projection(model: Any, sample: ArrayLike, labels: ArrayLike | None = None) -
     -------
     matplotlib Figure
     """
-    sample = unwrapped(sample)
+    sample, labels = drawn_rows(model, sample, labels)
     clusters = np.asarray(model.predict(sample) if labels is None else labels)
     rows, clusters = np.asarray(sample)[clusters >= 0], clusters[clusters >= 0]
     plane = Plane.of(model, rows, clusters)

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, Self
 import dask
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from daskmm.data.names import counted, feature_names, listed, n_clusters_of
 from daskmm.plot.figures import (
     GREY,
     cluster_means,
+    drawn_rows,
     name_ticks,
     new_figure,
     refuse_mixed,
@@ -34,35 +36,21 @@ _MOST_COUNTS = 40
 
 @dataclass(frozen=True)
 class Profiles:
-    """Deviations of the clusters from the mean of the data, by feature.
+    """Deviations of the clusters from the mean of the data, by feature."""
 
-    Attributes
-    ----------
-    deviations : ndarray of shape (n_clusters, n_features)
-        (mean of the cluster − mean of the data) / spread; 0 if a feature does not vary, NaN for
-        clusters without rows.
-    centers : ndarray of shape (n_clusters, n_features)
-        Means of the clusters' rows in the input's units, or the centres if the model has no means.
-    sizes : ndarray of shape (n_clusters,), or None
-        Number of rows of each cluster; None if unknown.
-    separation : ndarray of shape (n_features,)
-        Share of each feature's variance that lies between the clusters. If the spread of the data
-        is unknown, it is the feature's share of the model's distances between centres.
-    weights : ndarray of shape (n_features,)
-        Feature weights of the model; equal if it has none.
-    names : list of str
-        Names of the features.
-    unit : str
-        Unit of the deviations.
-    """
-
+    # (mean of the cluster − mean of the data) / spread; 0 if a feature does not vary, NaN for
+    # clusters without rows, (n_clusters, n_features).
     deviations: FloatArray
+    # Means of the clusters' rows in the input's units, or the centres if the model has no means,
+    # (n_clusters, n_features).
     centers: FloatArray
-    sizes: NDArray[np.int64] | None
+    sizes: NDArray[np.int64] | None  # rows of each cluster; None if unknown
+    # Share of each feature's variance that lies between the clusters. If the spread of the data is
+    # unknown, it is the feature's share of the model's distances between centres.
     separation: FloatArray
-    weights: FloatArray
-    names: list[str]
-    unit: str
+    weights: FloatArray  # of the features; equal if the model has none
+    names: list[str]  # of the features
+    unit: str  # of the deviations
 
     @classmethod
     def of(
@@ -80,11 +68,14 @@ class Profiles:
             If the model has no centres, and no sample is given.
         """
         refuse_mixed(model)
+        check_is_fitted(model)
         if not hasattr(model, "n_features_in_") or not hasattr(model, "mean_"):
             raise ValueError(
                 f"{type(model).__name__} has no features here: its kernel is precomputed, or its "
                 "clusters belong to another model, such as the leaves_ of a ClusterTree."
             )
+        if sample is not None:
+            sample, labels = drawn_rows(model, sample, labels)
         rows = None if sample is None else np.asarray(sample, dtype=np.float64)
         known = _sizes(model, sizes)
         if hasattr(model, "cluster_centers_"):
@@ -131,13 +122,14 @@ def _mean_and_spread(
 
 
 def _sizes(model: Any, sizes: ArrayLike | None) -> NDArray[np.int64] | None:
-    """Return the number of rows of each cluster; None if it would have to be computed."""
+    """Return the number of rows of each cluster; None if it is unknown without computing labels."""
     if sizes is not None:
         return np.asarray(sizes, dtype=np.int64)
     labels = getattr(model, "labels_", None)
-    if labels is None or dask.is_dask_collection(labels):
-        return None
-    return np.bincount(labels, minlength=n_clusters_of(model))
+    if labels is not None and not dask.is_dask_collection(labels):
+        return np.bincount(labels, minlength=n_clusters_of(model))
+    weights = getattr(model, "cluster_sizes_", None)
+    return None if weights is None or np.any(weights % 1) else weights.astype(np.int64)
 
 
 def cluster_profiles(
@@ -158,13 +150,15 @@ def cluster_profiles(
     model : fitted estimator
         The model.
     sample : array-like of shape (n_rows, n_features), optional
-        A few thousand rows in the input's units, from which mean and spread are computed. Kernel
+        A few thousand rows in the input's units, from which mean and spread are computed; at most
+        10,000 are taken from a lazy table. Kernel
         models need a sample, since their means lie in a feature space: the means of these rows are
         drawn instead.
     labels : array-like of shape (n_rows,), optional
         Cluster of each row of the sample; predicted by the model by default.
     sizes : array-like of shape (n_clusters,), optional
-        Number of rows of each cluster; by default from ``labels_``, unless it is lazy.
+        Number of rows of each cluster; by default those of the fit. They are unknown if labels are
+        lazy and rows have weights that are not whole.
 
     Returns
     -------

@@ -33,78 +33,39 @@ _ABSENT = "–"
 
 @dataclass(frozen=True)
 class Histograms:
-    """How the values of a column are distributed.
+    """How the values of a column are distributed."""
 
-    Attributes
-    ----------
-    overall : ndarray of shape (n_bars,)
-        Share of all rows in each bar.
-    clusters : ndarray of shape (n_clusters, n_bars)
-        Share of each cluster's rows in each bar; NaN for clusters with few rows in the sample.
-    axis : list of str
-        The values at both ends, or the level of each bar.
-    separate : bool
-        Whether each bar is a level.
-    """
-
-    overall: FloatArray
+    overall: FloatArray  # share of all rows in each bar, (n_bars,)
+    # Share of each cluster's rows in each bar; NaN for clusters with few rows in the sample,
+    # (n_clusters, n_bars).
     clusters: FloatArray
-    axis: list[str]
-    separate: bool = False
+    axis: list[str]  # the values at both ends, or the level of each bar
+    separate: bool = False  # whether each bar is a level
 
 
 @dataclass(frozen=True)
 class Profile:
-    """A column of the data, by cluster.
-
-    Attributes
-    ----------
-    name : str
-        Name of the column.
-    what : str
-        Kind of the texts: "mean", "share", "commonest levels" or "time of the year".
-    texts : list of str
-        Mean, share or commonest levels of each cluster.
-    overall : str
-        The same of all rows.
-    briefs : list of str
-        Words for each cluster in a sentence.
-    notes : list of str
-        What else is known of each cluster: the ends of the middle half of its values, or the share
-        of those that are not 0.
-    shares : ndarray of shape (n_clusters,), optional
-        Shares that are drawn as bars.
-    histograms : Histograms, optional
-        Distributions in the sample.
-    """
+    """A column of the data, by cluster."""
 
     name: str
-    what: str
-    texts: list[str]
-    overall: str
-    briefs: list[str]
+    what: str  # the texts are: "mean", "share", "commonest levels" or "time of the year"
+    texts: list[str]  # mean, share or commonest levels of each cluster
+    overall: str  # the same of all rows
+    briefs: list[str]  # words for each cluster in a sentence
+    # What else is known of each cluster: the ends of the middle half of its values, or the share of
+    # those that are not 0.
     notes: list[str]
-    shares: FloatArray | None = None
-    histograms: Histograms | None = None
+    shares: FloatArray | None = None  # shares that are drawn as bars, (n_clusters,)
+    histograms: Histograms | None = None  # in the sample
 
 
 def profile_of(
     name: str, place: int, column: Column | None, means: Means, sampled: Sampled | None
 ) -> Profile:
-    """Describe a column.
+    """Describe a column, given its name and number.
 
-    Parameters
-    ----------
-    name : str
-        Name of the column.
-    place : int
-        Its number.
-    column : Column or None
-        The mixed column; None for a column of a table of numbers.
-    means : Means
-        The means of all columns.
-    sampled : Sampled or None
-        Rows of the data, for distributions.
+    `column` is the mixed column; None for a column of a table of numbers. Distributions are those
+    of the sampled rows, if there are any.
     """
     features = means.features(place)
     clusters, overall = means.clusters[:, features], means.overall[features]
@@ -134,26 +95,13 @@ def _values(place: int, sampled: Sampled | None) -> tuple[FloatArray, NDArray]:
 
 @dataclass(frozen=True)
 class _Column:
-    """A column that is described.
-
-    Attributes
-    ----------
-    name : str
-        Name of the column.
-    means : ndarray of shape (n_clusters, n_features of the column)
-        Means of the clusters.
-    overall : ndarray of shape (n_features of the column,)
-        Mean of all rows.
-    spread : float
-        Standard deviation of the column.
-    values, labels : ndarray of shape (n_rows of the sample with a value,)
-        Values of the sample, sorted by cluster, and their clusters.
-    """
+    """A column that is described."""
 
     name: str
-    means: FloatArray
-    overall: FloatArray
-    spread: float
+    means: FloatArray  # means of the clusters, (n_clusters, n_features of the column)
+    overall: FloatArray  # mean of all rows, (n_features of the column,)
+    spread: float  # standard deviation
+    # Values of the sample, sorted by cluster, and their clusters; without missing ones.
     values: FloatArray
     labels: NDArray
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.cluster._naming import value_shares, values_of_rows
+from daskmm.plot.figures import cluster_means
 
 FloatArray = NDArray[np.float64]
 
@@ -30,30 +31,16 @@ class Sampled(NamedTuple):
 
 @dataclass(frozen=True)
 class Means:
-    """Means of the features, in the input's units; a mixed column may have several features.
+    """Means of the features, in the input's units; a mixed column may have several features."""
 
-    Attributes
-    ----------
-    clusters : ndarray of shape (n_clusters, n_features)
-        Means of the clusters; NaN where a cluster has no value.
-    overall : ndarray of shape (n_features,)
-        Mean of all rows.
-    variance : ndarray of shape (n_features,)
-        Variance of all rows; if it is unknown, the same number for all features.
-    shares : ndarray of shape (n_clusters,)
-        Share of the rows in each cluster.
-    known : bool
-        Whether the variance is known.
-    starts : ndarray of int of shape (n_columns,)
-        First feature of each column.
-    """
-
+    # Means of the clusters; NaN where a cluster has no value, (n_clusters, n_features).
     clusters: FloatArray
-    overall: FloatArray
+    overall: FloatArray  # mean of all rows, (n_features,)
+    # Variance of all rows; if it is unknown, the same number for all features, (n_features,).
     variance: FloatArray
-    shares: FloatArray
-    known: bool
-    starts: NDArray[np.int64]
+    shares: FloatArray  # share of the rows in each cluster, (n_clusters,)
+    known: bool  # whether the variance is known
+    starts: NDArray[np.int64]  # first feature of each column, (n_columns,)
 
     @property
     def spread(self) -> FloatArray:
@@ -95,7 +82,7 @@ def means_of(model: Any, sizes: list[int], sampled: Sampled | None) -> Means | N
     elif sampled is None or rows is None:
         return None
     else:
-        clusters = _sample_means(rows, sampled.labels, len(sizes))
+        clusters = cluster_means(rows, sampled.labels, len(sizes))
     starts = np.arange(clusters.shape[1])
     if hasattr(model, "columns_"):
         expansion = model.coordinates_.expansion
@@ -121,14 +108,6 @@ def _features_of(model: Any, rows: NDArray) -> FloatArray:
     if hasattr(model, "columns_"):
         return np.asarray(model.coordinates_.expansion.expand(rows))
     return np.asarray(rows, dtype=np.float64)
-
-
-def _sample_means(rows: FloatArray, labels: NDArray, n_clusters: int) -> FloatArray:
-    """Compute the mean of the values of each cluster; NaN where there are none."""
-    member = (np.arange(n_clusters)[:, None] == labels).astype(np.float64)
-    held = ~np.isnan(rows)
-    counts, sums = member @ held, member @ np.where(held, rows, 0.0)
-    return np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)
 
 
 def _moments(rows: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -60,22 +60,10 @@ def require_report() -> None:
 
 
 def report_page(model: Any, summary: Mapping[str, Any], sampled: Sampled | None) -> str:
-    """Return the report of a fit as HTML.
+    """Return the report of a fit as HTML; raise ImportError without matplotlib or jinja2.
 
-    Parameters
-    ----------
-    model : fitted estimator
-        The model; lazy labels are not computed.
-    summary : mapping
-        The content of ``summary.json`` in the run folder.
-    sampled : Sampled or None
-        Rows of the data with their clusters; without them, distributions and figures of rows are
-        left out.
-
-    Raises
-    ------
-    ImportError
-        If matplotlib or jinja2 is not installed.
+    Lazy labels of the model are not computed. `summary` is the content of ``summary.json`` in the
+    run folder. Without a sample of the rows, distributions and figures of rows are left out.
     """
     require_report()
     sizes = summary["cluster_sizes"]
@@ -93,7 +81,7 @@ def report_page(model: Any, summary: Mapping[str, Any], sampled: Sampled | None)
         _environment()
         .get_template("page.html")
         .render(
-            title=_headline(summary),
+            title=f"{counted(len(sizes), 'cluster')} of {counted(summary['n_rows'], 'row')}",
             summary=summary,
             style=_style(),
             words=_in_words(summary, columns, telling, separation, stability),
@@ -115,12 +103,7 @@ def report_page(model: Any, summary: Mapping[str, Any], sampled: Sampled | None)
 def with_drift(page: str, monitor: Any) -> str:
     """Return a report with a section about the batches that a monitor compared.
 
-    Parameters
-    ----------
-    page : str
-        The page that `report_page` returned; a former section is replaced.
-    monitor : Monitor
-        A monitor that has compared at least one batch.
+    A former section in the page is replaced.
     """
     page = "".join(page.split(_DRIFT)[::2])
     template = _environment().get_template("drift.html")
@@ -269,11 +252,6 @@ def _reasons(look: Any) -> str:
     return f"{reasons}; and {more:,} more" if more > 0 else reasons
 
 
-def _headline(summary: Mapping[str, Any]) -> str:
-    found = counted(summary["n_clusters"], "cluster")
-    return f"{found} of {counted(summary['n_rows'], 'row')}"
-
-
 def _in_words(
     summary: Mapping[str, Any],
     columns: _Columns | None,
@@ -372,8 +350,9 @@ def _found(model: Any, summary: Mapping[str, Any]) -> dict[str, str]:
     """Return numbers of the method, which readers of its papers know."""
     found = {}
     if "inertia" in summary:
-        found["cost per row"] = _number(_per_row(summary))
-        found["inertia"] = _number(summary["inertia"])
+        inertia, n_rows = summary["inertia"], max(summary["n_rows"], 1)
+        found["cost per row"] = _number(None if inertia is None else inertia / n_rows)
+        found["inertia"] = _number(inertia)
         found["objective at the end"] = _number(summary["objective"])
         found["power s at the end"] = "−∞" if summary["s"] is None else _number(summary["s"])
     if "log_likelihood" in summary:
@@ -398,11 +377,6 @@ def _of_features(model: Any, summary: Mapping[str, Any]) -> dict[str, str]:
     if "features_found" in summary:
         found["features that matter"] = listed(summary["features_found"]) or ALIKE
     return found
-
-
-def _per_row(summary: Mapping[str, Any]) -> float | None:
-    inertia = summary["inertia"]
-    return None if inertia is None else inertia / max(summary["n_rows"], 1)
 
 
 def _number(value: Any) -> str:

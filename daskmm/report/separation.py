@@ -28,25 +28,15 @@ _LEAST_ROWS = 10
 
 @dataclass(frozen=True)
 class Separation:
-    """Separation of the clusters in a sample.
+    """Separation of the clusters in a sample."""
 
-    Attributes
-    ----------
-    score : float
-        Mean of (b − a) / b, where a is the distance to the row's own centre and b that to the
-        nearest other centre: the simplified silhouette; for mixtures, the mean probability.
-    clear : float
-        Share of the rows that are clearly in their cluster.
-    clear_by_cluster : ndarray of shape (n_clusters,)
-        The same of each cluster; NaN for few rows in the sample.
-    by_probability : bool
-        Whether the model is a mixture.
-    """
-
+    # Mean of (b − a) / b, where a is the distance to the row's own centre and b that to the nearest
+    # other centre: the simplified silhouette; for mixtures, the mean probability.
     score: float
-    clear: float
+    clear: float  # share of the rows that are clearly in their cluster
+    # The same of each cluster; NaN for few rows in the sample, (n_clusters,).
     clear_by_cluster: FloatArray
-    by_probability: bool
+    by_probability: bool  # whether the model is a mixture
 
     @property
     def tells(self) -> bool:

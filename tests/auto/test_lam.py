@@ -328,7 +328,7 @@ def bad_state(k=5):
     means = np.array([X[j == TRUTH].mean(axis=0) for j in range(k)])
     middle = (means[0] + means[1]) / 2
     centers = np.vstack([middle, means[2] - 1e-2, means[2] + 1e-2, means[3], means[4]])
-    return EntropyUpdate(0.2, np.ones(15, bool)).start(centers, -np.inf), weights
+    return EntropyUpdate(lam=0.2, varying=np.ones(15, bool)).start(centers, -np.inf), weights
 
 
 def test_a_restart_finds_the_clusters_that_were_missed():
@@ -356,7 +356,7 @@ def trial_cost(state):
 
 def test_an_outcome_goes_on_from_a_better_state_and_from_no_other():
     start, weights = bad_state()
-    problem = sample_problem(X, np.ones(len(X)), EntropyUpdate(0.2, np.ones(15, bool)))
+    problem = sample_problem(X, np.ones(len(X)), EntropyUpdate(lam=0.2, varying=np.ones(15, bool)))
     schedule = Schedule(-np.inf, max_iter=40)
     state = type(start)(start.centers, -np.inf, weights)
     problem.exact = True  # callbacks are not told of steps on samples
@@ -373,7 +373,7 @@ def test_an_outcome_goes_on_from_a_better_state_and_from_no_other():
 
 def test_a_restart_can_be_stopped():
     start, weights = bad_state()
-    problem = sample_problem(X, np.ones(len(X)), EntropyUpdate(0.2, np.ones(15, bool)))
+    problem = sample_problem(X, np.ones(len(X)), EntropyUpdate(lam=0.2, varying=np.ones(15, bool)))
     problem.exact = True
     state = type(start)(start.centers, -np.inf, weights)
     outcome = minimize(problem, [state], Schedule(-np.inf, max_iter=40))

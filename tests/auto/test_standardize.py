@@ -11,7 +11,9 @@ from sklearn.metrics import adjusted_rand_score
 from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans, load
 from daskmm.auto.standardize import ScaleChoice, choose_scale, far_rows
 from daskmm.engine.first_pass import first_pass
+from daskmm.engine.moments import Sample
 from daskmm.engine.passes import weighted_passes
+from daskmm.kmeans.trials import Trials, spawned
 
 X, TRUTH = blobs(600, 4, 4, seed=1)
 LOUD = np.column_stack([X, 300 * np.random.default_rng(0).normal(size=(600, 2))])
@@ -80,6 +82,24 @@ def test_few_far_rows_do_not_change_the_choice(make, standardize, spoil, seed):
     assert scale_chosen(rows) is standardize
     spoil(rows, rng)
     assert scale_chosen(rows) is standardize
+
+
+def test_starts_that_share_their_steps_gain_as_much_as_single_ones():
+    ones = np.ones(len(LOUD))
+    survey = first_pass(weighted_passes(LOUD, None), 4, True, 0)
+    choice = choose_scale(survey, 4, 0, lazy=False)[1]
+    near = LOUD[~far_rows(LOUD, ones)]
+    for scale, gains in (
+        (1.0, choice.gains_as_they_are),
+        (near.std(axis=0), choice.gains_standardized),
+    ):
+        trials = Trials.of(Sample((near - LOUD.mean(axis=0)) / scale, ones[: len(near)]), 600, 0)
+        starts = [spawned(start, 2) for start in spawned(0, 3)]
+        null = trials.null_within(trials.equal_weights, 4, starts[0][1])
+        for gain, (start, _) in zip(gains, starts, strict=True):
+            (labels,) = trials.with_weights(trials.equal_weights, 4, [start])
+            alone = trials.gains_over(trials.partition(labels).within, null).sum()
+            assert gain == pytest.approx(alone, rel=1e-9)
 
 
 def test_weights_count_as_copies_where_far_rows_are_looked_for():

@@ -125,7 +125,9 @@ def test_logarithm_and_exponential_are_exact_at_their_ends(parts, kind, last):
     e = np.array([0.0, 1.0, np.inf], kind)
     np.testing.assert_array_equal(applied(parts, "log2_1p", e), [0.0, 1.0, last])
     y = np.array([0.0, -1.0, 2.0 - last, last - 1.0], kind)
-    np.testing.assert_array_equal(applied(parts, "exp2", y), np.exp2(y))
+    # numpy's exp2 of single numbers is one unit off on some processors; ldexp is exact.
+    powers = np.ldexp(np.ones_like(y), y.astype(int))
+    np.testing.assert_array_equal(applied(parts, "exp2", y), powers)
 
 
 @each_kind

@@ -11,13 +11,13 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import CancelledError, Client, LocalCluster
+from distributed import CancelledError, Client, LocalCluster, Status, get_worker
 from hypothesis import given
 from hypothesis import strategies as st
 
 from daskmm import KMeans
 from daskmm.data.blocks import row_blocks
-from daskmm.engine.distributed import ClusterLostError, _explained, _submitted
+from daskmm.engine.distributed import ClusterLostError, _explained, _submitted, computed
 from daskmm.engine.grouping import (
     expected_threads,
     groups_by_holder,
@@ -203,3 +203,50 @@ def test_fits_on_a_cluster_that_adapts_from_no_worker_and_back():
             found
             == [KMeans(2, random_state=0, sample_size=None, max_iter=3).fit(data).inertia_] * 2
         )
+
+
+@pytest.fixture
+def paused_client():
+    """Connect to two workers that were paused, as dask pauses those whose memory is nearly full."""
+    options = {"processes": False, "dashboard_address": None, "memory_limit": 0}
+    with (
+        dask.config.set({"scheduler": None, "daskmm.lost-cluster-timeout": "2s"}),
+        LocalCluster(n_workers=2, threads_per_worker=1, **options) as cluster,
+        Client(cluster) as client,
+    ):
+        client.run(_set_status, "paused")
+        yield client
+
+
+def _set_status(status, dask_worker):
+    dask_worker.status = Status[status]
+
+
+def test_a_fit_ends_if_all_workers_stay_paused(paused_client):
+    rows = da.random.default_rng(0).normal(size=(400, 2), chunks=(50, 2))
+    with pytest.raises(ClusterLostError, match=r"paused workers because .* for 2 seconds"):
+        KMeans(2, random_state=0).fit(rows)
+
+
+def test_a_fit_goes_on_when_paused_workers_run_again_and_says_what_it_waited_for(
+    paused_client, caplog
+):
+    rows = da.random.default_rng(0).normal(size=(400, 2), chunks=(50, 2))
+    timer = threading.Timer(1.6, paused_client.run, (_set_status, "running"))
+    timer.start()
+    model = KMeans(2, random_state=0).fit(rows)
+    timer.join()
+    assert len(model.labels_.compute()) == 400
+    assert "dask has paused workers" in caplog.text
+
+
+def test_a_task_that_a_paused_worker_runs_to_its_end_is_waited_for(local_client):
+    def pause_and_work():
+        worker = get_worker()
+        worker.status = Status.paused
+        time.sleep(2.5)
+        worker.status = Status.running
+        return 1
+
+    with dask.config.set({"daskmm.lost-cluster-timeout": "1s"}):
+        assert computed(dask.delayed(pause_and_work)()) == (1,)

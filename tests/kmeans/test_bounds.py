@@ -282,7 +282,8 @@ def test_bounds_tell_whether_centres_coincide(gap):
     # The second step knows what is around each centre.
     problem._bounds._starts = [(state.centers, own) for _, own in problem._bounds._starts]
     problem.sums([state])
-    ((separation, *_),) = problem._bounds.compared(1)
+    (known,) = problem._bounds.present(1)
+    separation = known.separation
     nearest = exact_squared_distances(state.centers, state.centers)
     np.fill_diagonal(nearest, np.inf)
     assert separation <= nearest.min() * (1 + 1e-12)

@@ -67,7 +67,7 @@ def test_a_step_of_ewp_is_that_of_the_paper(s, weighted):
     total = len(rows) if v is None else v.sum()
     state, lam = CenterState(centers, s, w), 0.4
     (sums,) = center_sums(rows, v, identity(4), (state,)).records
-    update = EntropyUpdate(lam, np.ones(4, dtype=bool))
+    update = EntropyUpdate(lam=lam, varying=np.ones(4, dtype=bool))
     expected, weights, objective = entropy_step(rows, centers, w, s, lam, v)
     found = update.update(sums, state, total)
     np.testing.assert_allclose(found.centers, expected, rtol=1e-10)
@@ -216,7 +216,9 @@ def many_clusters():
     return rows, centers
 
 
-@pytest.mark.parametrize("update", [PowerUpdate(), EntropyUpdate(0.4, np.ones(6, bool))])
+@pytest.mark.parametrize(
+    "update", [PowerUpdate(), EntropyUpdate(lam=0.4, varying=np.ones(6, bool))]
+)
 def test_steps_of_many_clusters_are_those_with_all_weights_all_along(update):
     rows, centers = many_clusters()
     problem = sample_problem(rows, np.ones(len(rows)), update)

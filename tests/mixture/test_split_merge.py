@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from daskmm.mixture.em import sample_problem
-from daskmm.mixture.split_merge import moves, splits, with_split
+from daskmm.mixture.split_merge import moves, replaced, splits
 from daskmm.mixture.starts import labelled_components, starting_labels
 from daskmm.numerics.gaussians import COVARIANCE_TYPES
 
@@ -28,7 +28,7 @@ def test_the_best_split_divides_the_component_that_covers_two_groups(kind):
     state = labelled_components(X, ones, np.maximum(TRUTH, 1) - 1, 3, kind, 1e-6)
     best, *others = splits(X, ones, state, 1e-6, 3)
     assert best.component == 0
-    after = with_split(state, best)
+    after = replaced(state, [0], best.halves, state.shares[0])
     assert len(after.means) == 4
     assert after.shares.sum() == pytest.approx(1.0)
     if kind != "tied":  # the common covariance is learned by later steps

@@ -10,7 +10,7 @@ from _shared import SHARED
 from daskmm import EntropyPowerKMeans, PowerKMeans
 from daskmm.kmeans.sums import center_sums
 from daskmm.kmeans.updates import EntropyUpdate, PowerUpdate
-from daskmm.numerics.distances import squared_distances
+from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
 from daskmm.numerics.rows import Coordinates
 
 # The authors' settings.
@@ -85,7 +85,7 @@ def authors_program(X, theta0, lam=None):
     def update_at(s):
         if lam is None:
             return PowerUpdate()
-        return EntropyUpdate(lam / n * k ** (-1.0 / s), np.ones(p, dtype=bool))
+        return EntropyUpdate(lam=lam / n * k ** (-1.0 / s), varying=np.ones(p, dtype=bool))
 
     state = update_at(s).start(coordinates.to_model(theta0), s)
     for iteration in range(1, LONGEST + 1):
@@ -98,7 +98,9 @@ def authors_program(X, theta0, lam=None):
         if np.abs(state.centers - before.centers).sum(axis=0).max() < STILL:
             break
     z = coordinates.to_model(X)
-    labels = squared_distances(z, state.centers, state.feature_weights).argmin(axis=1)
+    tile = SQUARED_EUCLIDEAN.tile(z, False)
+    distances = SQUARED_EUCLIDEAN.distances(tile, state.centers, state.feature_weights)
+    labels = distances.argmin(axis=1)
     return coordinates.to_input(state.centers), state.feature_weights, labels, iteration, s
 
 

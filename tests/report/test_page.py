@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 
+import dask.array as da
 import dask.dataframe as dd
 import html5lib
 import numpy as np
@@ -218,6 +219,14 @@ def test_a_kernel_fit_of_landmarks_has_a_report(tmp_path):
     write_run(tmp_path / "run", model, table()[:, :3])
     tree = check_page((tmp_path / "run/report.html").read_text(encoding="utf-8"))
     assert len(cards(tree)) == 2
+
+
+@pytest.mark.parametrize("given", [np.asarray, da.asarray, pd.DataFrame])
+def test_a_run_of_other_rows_than_those_of_the_fit_is_refused(tmp_path, given):
+    model = KMeans(2, random_state=0).fit(given(table()[:, :3]))
+    with pytest.raises(ValueError, match=r"X has 10 rows, but the model was fitted to \d+ rows"):
+        write_run(tmp_path / "run", model, given(table()[:10, :3]))
+    assert not (tmp_path / "run").exists()
 
 
 def test_mixed_columns_have_shares_levels_and_days(tmp_path):

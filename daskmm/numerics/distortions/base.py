@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.numerics.entropy import within_dispersion
-from daskmm.numerics.sparse_rows import SparseRows, has_holes
+from daskmm.numerics.sparse_rows import SparseRows, has_holes, sums_of_rows
 
 FloatArray = NDArray[np.float64]
 
@@ -87,6 +87,8 @@ class Distortion(ABC):
     infinite: ClassVar[bool] = False
     # Whether it does not change when rows and centres are shifted together.
     shifts: ClassVar[bool] = False
+    # Whether it is the squared Euclidean distance, for which there are faster ways.
+    squared: ClassVar[bool] = False
 
     @classmethod
     @abstractmethod
@@ -180,6 +182,11 @@ class Distortion(ABC):
     def reported(self, distances: FloatArray) -> FloatArray:
         """Convert distances to the units that users see."""
         return distances
+
+
+def over_features(terms: FloatArray, feature_weights: FloatArray | None) -> FloatArray:
+    """Return the sum of each row's terms, weighted by features if these have weights."""
+    return sums_of_rows(terms) if feature_weights is None else terms @ feature_weights
 
 
 def split_holes(rows: FloatArray, partial: bool) -> tuple[FloatArray, FloatArray | None]:

@@ -34,9 +34,10 @@ from daskmm.numerics.distortions.base import (
     FloatArray,
     Tile,
     observed_mean,
+    over_features,
     split_holes,
 )
-from daskmm.numerics.sparse_rows import SparseRows, dense, has_holes, sums_of_rows
+from daskmm.numerics.sparse_rows import SparseRows, dense, has_holes
 
 # Coefficients of t − log(1 + t) in q = t/(2 + t): t q − 2 q³ Σ_i q^(2i) / (2i + 3).
 _SERIES = tuple(1.0 / (2 * i + 3) for i in range(14))
@@ -164,10 +165,7 @@ class Bregman(Distortion):
     ) -> FloatArray:
         """Compute divergences by matrix products; where these cancel, by the definition."""
         constants, factors, reaches, edges = self.planes(centers, feature_weights)
-        if feature_weights is not None:
-            own = tile.terms @ feature_weights
-        else:
-            own = sums_of_rows(tile.terms)
+        own = over_features(tile.terms, feature_weights)
         if isinstance(tile.rows, SparseRows):
             zeros = self._of_zeros(centers.shape[1])
             whole = zeros.sum() if feature_weights is None else zeros @ feature_weights
@@ -187,9 +185,7 @@ class Bregman(Distortion):
             terms = self.elements(dense(tile.rows[i]), centers[j])
             if tile.observed is not None:
                 terms = np.where(tile.observed[i] > 0, terms, 0.0)
-            distances[i, j] = (
-                terms.sum(axis=1) if feature_weights is None else terms @ feature_weights
-            )
+            distances[i, j] = over_features(terms, feature_weights)
         return distances
 
     def _of_zeros(self, n_features: int) -> FloatArray:
@@ -297,6 +293,7 @@ class SquaredEuclidean(Bregman):
     code: ClassVar[int | None] = 0
     title: ClassVar[str] = "the squared Euclidean distance"
     shifts: ClassVar[bool] = True
+    squared: ClassVar[bool] = True
 
     @classmethod
     def around(cls, mean: FloatArray, variance: FloatArray) -> SquaredEuclidean:

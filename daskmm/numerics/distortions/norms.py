@@ -25,6 +25,7 @@ from daskmm.numerics.distortions.base import (
     Distortion,
     FloatArray,
     Tile,
+    over_features,
     split_holes,
 )
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
@@ -86,9 +87,7 @@ class Manhattan(Norm):
             apart = np.abs(tile.rows - center)
             if tile.observed is not None:
                 apart *= tile.observed
-            distances[:, j] = (
-                apart.sum(axis=1) if feature_weights is None else apart @ feature_weights
-            )
+            distances[:, j] = over_features(apart, feature_weights)
         return distances
 
     def update(
