@@ -36,7 +36,12 @@ from daskmm.cluster._parameters import (
     is_small,
     wanted_rows,
 )
-from daskmm.cluster._warnings import warn_convergence, warn_of_identifiers, warn_of_outcome
+from daskmm.cluster._warnings import (
+    warn_convergence,
+    warn_of_identifiers,
+    warn_of_outcome,
+    warn_of_scale,
+)
 from daskmm.data.blocks import Layout
 from daskmm.data.input import read_weighted
 from daskmm.data.mixed import Coding, expansion_of
@@ -294,11 +299,18 @@ class CenterRecipe:
         dense = self.model.missing == "error" and not layout.sparse
         return "auto" if dense and self.model.distortion == "sqeuclidean" else False
 
+    def _has_no_scale(self, layout: Layout) -> bool:
+        """Return whether "auto" would decide about the scale if no values were missing."""
+        squared = self.model.standardize == "auto" and self.model.distortion == "sqeuclidean"
+        return squared and not layout.sparse
+
     def _choose_scale(self, choices: Choices) -> Choices:
         """Choose the scale of the features, if the sample decides about it."""
-        if self._scaling(choices.layout) != "auto":
-            return choices
         survey = choices.survey
+        if self._scaling(choices.layout) != "auto":
+            if self._has_no_scale(choices.layout):
+                warn_of_scale(self.model, survey.variance)
+            return choices
         some = some_clusters(survey, self.model.n_clusters)
         chosen, path = choose_scale(survey, some, SCALE_SEED, choices.layout.lazy)
         return replace(choices, survey=chosen).with_fitted(standardize_path_=path)
@@ -474,7 +486,9 @@ def attributes_of_fit(fit: CentersFit) -> dict[str, Any]:
     state, scored = outcome.run.state, outcome.scored
     found = {
         **attributes_of_outcome(outcome, fit.before),
-        **attributes_of_clusters(coordinates, state, scored.state, scored.cluster_weights),
+        **attributes_of_clusters(
+            coordinates, state, scored.state, scored.cluster_weights, scored.value_weights
+        ),
         "mean_": coordinates.mean,
         "scale_": coordinates.scale,
         "_n_features_out": len(state.centers),
