@@ -40,6 +40,8 @@ _H5AD = (
     "{1}.zarr::layers/NAME)."
 )
 _ZARR_METADATA = ("zarr.json", ".zarray", ".zgroup")
+# Formats with named columns that dask reads.
+_FRAMES = {".parquet": "parquet", ".pq": "parquet"}
 
 
 def open_data(
@@ -157,7 +159,7 @@ def open_data(
         raise ValueError(
             f"{text} is no NetCDF file and no zarr group, which alone have a feature_dim."
         )
-    if kind in ("csv", "parquet"):
+    if kind in ("csv", *_FRAMES.values()):
         if chunks != "auto":
             raise ValueError(f"{text}: chunks can be chosen for arrays, not for {kind} files.")
         _require_dataframes(kind)
@@ -165,7 +167,7 @@ def open_data(
             if kind == "csv":
                 form = separator, decimal, encoding
                 return open_csv(text, columns, *form, keep, categories, dates, fitted)
-            return _open_parquet(text, columns, keep, mixed, fitted)
+            return _open_frame(text, kind, columns, keep, mixed, fitted)
     if columns is not None or keep:
         raise ValueError(f"{text} has no named columns; they belong to csv and parquet files.")
     if kind == "zarr" and (table := open_sparse_group(text, component, chunks)) is not None:
@@ -192,7 +194,7 @@ def has_columns(path: str) -> bool:
     """Return whether a path or pattern means files with named columns: csv, parquet, NetCDF."""
     path = path if is_remote(path) else str(local_path(path))
     named = "::" not in path or Path(path).exists()
-    return named and _kind(path) in ("csv", "netcdf", "parquet")
+    return named and _kind(path) in ("csv", "netcdf", *_FRAMES.values())
 
 
 def column_names(
@@ -276,8 +278,8 @@ def _kind(path: str) -> str:
     suffix = place.suffix.lower()
     if suffix == ".h5ad":
         raise ValueError(_H5AD.format(path, place.stem))
-    if suffix in (".parquet", ".pq"):
-        return "parquet"
+    if suffix in _FRAMES:
+        return _FRAMES[suffix]
     if is_netcdf(path):
         return "netcdf"
     if is_csv(path):
@@ -470,15 +472,21 @@ def _require_dataframes(kind: str) -> None:
         ) from error
 
 
-def _open_parquet(
-    path: str, columns: Sequence[str] | None, keep: Sequence[str], mixed: bool, fitted: bool
+def _open_frame(
+    path: str,
+    kind: str,
+    columns: Sequence[str] | None,
+    keep: Sequence[str],
+    mixed: bool,
+    fitted: bool,
 ) -> Any:
     import dask.dataframe as dd
 
+    read = {"parquet": dd.read_parquet}[kind]
     try:
-        frame = dd.read_parquet(path)
+        frame = read(path)
     except Exception as error:
-        raise ValueError(f"{path} cannot be read as parquet: {error}") from error
+        raise ValueError(f"{path} cannot be read as {kind}: {error}") from error
     index = frame.index.name
     if index is not None and index in keep and index not in frame.columns:
         frame = frame.reset_index()
