@@ -486,7 +486,9 @@ def attributes_of_fit(fit: CentersFit) -> dict[str, Any]:
     state, scored = outcome.run.state, outcome.scored
     found = {
         **attributes_of_outcome(outcome, fit.before),
-        **attributes_of_clusters(coordinates, state, scored.state, scored.cluster_weights),
+        **attributes_of_clusters(
+            coordinates, state, scored.state, scored.cluster_weights, scored.value_weights
+        ),
         "mean_": coordinates.mean,
         "scale_": coordinates.scale,
         "_n_features_out": len(state.centers),

@@ -321,15 +321,16 @@ value and .05 of the shares of all rows, so that no centre is infinitely far. Fr
 by block; finding the levels of lazy frames takes one more pass over the columns of categories.
 `cluster_centers_` holds means and shares, with one column per level (see `columns_`), and an `init`
 array has the same columns. `summary_` and `level_shares_` are tables for people to read, and
-`value_shares_` is the share of each cluster's rows, in a sample, that have a value in each column.
+`value_shares_` is the share of each cluster's rows that have a value in each column.
 ``n_clusters="auto"`` counts clusters that gaps divide among the rows without missing values, and
 all columns count alike: if few of many columns tell clusters apart, it may find only 1.
 
 With missing values, a distance is the sum over the features in which the row has a value, and a
 centre is, per feature, the mean of the values present (k-POD). `value_shares_` is the share of each
-cluster's rows, in a sample, that have a value in each feature; `summary_` has the shares that lack
-one, and no cluster is named after a feature that most of its rows lack. A feature without any value
-is an error, and so is a row without any value, unless ``empty_rows="label"``.
+cluster's rows (for "manhattan" and "euclidean", of a sample of them) that have a value in each
+feature; `summary_` has the shares that lack one, and no cluster is named after a feature that most
+of its rows lack. A feature without any value is an error, and so is a row without any value, unless
+``empty_rows="label"``.
 """,
     # Parameters and errors of methods.
     "rows": """

@@ -131,8 +131,8 @@ class MMClusterer(ClusterMixin, BaseEstimator):
         have no centres, so they have no table. For ``distortion="mixed"`` columns are ``mean_…``
         for numbers, dates and days of the year, ``share_…`` (of true) for flags, and
         ``commonest_…`` for categories (see `level_shares_`); a value is missing where
-        `value_shares_` is 0. Columns ``missing_…`` are the shares of the rows, in a sample, that
-        lack a value.
+        `value_shares_` is 0. Columns ``missing_…`` are the shares of the rows that lack a
+        value.
         """
         return summary_frame(self)
 

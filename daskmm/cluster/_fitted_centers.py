@@ -34,6 +34,9 @@ from daskmm.numerics.rows import (
 
 FloatArray = NDArray[np.float64]
 
+# Weights of rows add up to their sum but for rounding.
+_ROUNDING = 1e-12
+
 
 @dataclass(frozen=True)
 class FittedCenters:
@@ -144,10 +147,8 @@ def attributes_of_sample(
     found, groups = attributes_of_profile(profile_of_sample(sample, state)), None
     if isinstance(coordinates, MixedCoordinates):
         groups = coordinates.expansion.groups
-        found["value_shares_"] = shares_with_value(sample, state, coordinates.expansion.starts)
-    elif state.partial:
-        every = np.arange(sample.rows.shape[1])
-        found["value_shares_"] = shares_with_value(sample, state, every)
+    if state.distortion.degree == 1 and state.partial:
+        found["value_shares_"] = shares_with_value(sample, state)
     if state.feature_weights is not None:
         metric = Metric(state.distortion, groups)
         found["feature_gains_"] = feature_gains(sample, state, metric)
@@ -155,12 +156,17 @@ def attributes_of_sample(
 
 
 def attributes_of_clusters(
-    coordinates: FeatureCoordinates, state: CenterState, means: CenterState, weights: FloatArray
+    coordinates: FeatureCoordinates,
+    state: CenterState,
+    means: CenterState,
+    weights: FloatArray,
+    value_weights: FloatArray | None,
 ) -> dict[str, Any]:
     """Return the fitted centres, feature weights (one per mixed column) and means of clusters.
 
     The centres of `means` are those of the rows of each cluster, whose sample weights sum to
-    `weights`. There are no means for distances whose centres are medians.
+    `weights`, and those of the rows that have a value to `value_weights`. There are no means for
+    distances whose centres are medians.
     """
     found: dict[str, Any] = {"cluster_centers_": coordinates.to_input(state.centers)}
     own = state.feature_weights
@@ -172,4 +178,12 @@ def attributes_of_clusters(
         # The centre of a cluster without rows may have been moved.
         of_rows = coordinates.to_input(means.centers)
         found["cluster_means_"] = np.where(weights[:, None] > 0, of_rows, np.nan)
+        mixed = coordinates if isinstance(coordinates, MixedCoordinates) else None
+        if value_weights is not None and (mixed is not None or means.partial):
+            held = np.broadcast_to(value_weights, of_rows.shape)
+            if mixed is not None:
+                held = np.take(held, mixed.expansion.starts, axis=1)
+            unknown = np.full(held.shape, np.nan)
+            shares = np.divide(held, weights[:, None], out=unknown, where=weights[:, None] > 0)
+            found["value_shares_"] = np.where(shares > 1.0 - _ROUNDING, 1.0, shares)
     return found

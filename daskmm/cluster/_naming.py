@@ -103,7 +103,7 @@ def value_shares(model: Any) -> NDArray[np.float64] | None:
 def missing_shares(model: Any) -> dict[str, NDArray[np.float64]]:
     """Return the share of each cluster's rows that lack a value, for columns with missing values.
 
-    The shares are those of a sample of the rows; NaN for clusters without rows in it.
+    Shares are NaN for clusters without rows.
     """
     shares = getattr(model, "value_shares_", None)
     if shares is None:

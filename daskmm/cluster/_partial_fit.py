@@ -16,6 +16,7 @@ from daskmm.cluster._fitted_centers import (
     attributes_of_sample,
 )
 from daskmm.cluster._fitting import drop_labels, replace_fitted, set_fitted, unfitted
+from daskmm.cluster._naming import value_shares
 from daskmm.data.names import features_named
 from daskmm.engine.passes import one_blas_thread
 from daskmm.kmeans.incremental import Fading, Updates, record_of_fit, updated
@@ -63,7 +64,7 @@ def updated_model(
         updates, after = updated(updates, passes, coordinates, state, update, key, fading)
     total = updates.total
     found = {
-        **attributes_of_clusters(coordinates, after, after, total.weights),
+        **attributes_of_clusters(coordinates, after, after, total.weights, total.masses),
         "updates_": updates,
         "cluster_sizes_": total.weights,
         "inertia_": max(total.cost(after), 0.0),
@@ -96,7 +97,7 @@ def _updates(model: Any, state: CenterState, update: Update) -> Updates:
         known: Updates = model.updates_
         return known
     sizes, n_rows = model.cluster_sizes_, model.n_samples_seen_
-    record = record_of_fit(state, sizes, model.inertia_, update, n_rows)
+    record = record_of_fit(state, sizes, value_shares(model), model.inertia_, update, n_rows)
     unsampled = float(sizes.sum())  # the model keeps no rows of its fit
     return replace(_no_updates(model, state).after(record, None), unsampled=unsampled)
 
