@@ -126,18 +126,10 @@ def _fit_into(out: str | Path, arguments: argparse.Namespace) -> dict[str, Any]:
             )
     if arguments.labels is not None:
         with _scheduler(arguments.scheduler), _noted_warnings():
-            _write_labels_of_run(out, model, kept, arguments)
+            labels: Any = zarr.open_array(str(inside(out, LABELS)), mode="r")
+            write_labelled(labels, kept, arguments.labels, names=_names_of(model, arguments))
         summary["labels"] = arguments.labels
     return summary
-
-
-def _write_labels_of_run(
-    out: str | Path, model: MMClusterer, kept: Any, arguments: argparse.Namespace
-) -> None:
-    """Write the labels of a run as a table, beside columns of its input."""
-    labels: Any = zarr.open_array(str(inside(out, LABELS)), mode="r")
-    names = _names_of(model, arguments)
-    write_labelled(labels, kept, arguments.labels, names=names)
 
 
 def _kept_columns(arguments: argparse.Namespace) -> list[Any]:

@@ -333,7 +333,12 @@ def _add_model(command: _Parser, required: str = "") -> None:
     command.usage = f"%(prog)s INPUT -k K {required}[options]"
     command.add_argument("input", metavar="INPUT", help=_INPUT)
     command.add_argument("--model", choices=MODELS, default="power", help="(default: %(default)s)")
-    _add_columns(command)
+    command.add_argument(
+        "--columns",
+        type=_names,
+        metavar="A,B,...",
+        help="columns of a csv or parquet file, or features of a raster, to use (default: all)",
+    )
     _add_format(command)
     command.add_options = _add_parameters
 
@@ -397,15 +402,6 @@ def _add_beside(command: argparse.ArgumentParser, labels: str) -> None:
     )
     command.add_argument(
         "--names", action="store_true", help=f"write the name of each cluster beside {labels}"
-    )
-
-
-def _add_columns(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--columns",
-        type=_names,
-        metavar="A,B,...",
-        help="columns of a csv or parquet file, or features of a raster, to use (default: all)",
     )
 
 

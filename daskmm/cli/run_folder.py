@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -296,9 +297,9 @@ def _label_in_memory(model: Any, X: Any, labels: NDArray, writer: LabelWriter) -
 
 
 def _refuse_other_rows(X: Any, n_labels: int) -> None:
-    """Refuse a table with another number of rows than there are labels; the number may be NaN."""
-    n_rows = X.shape[0]
-    if n_rows != n_labels and n_rows == n_rows:
+    """Refuse a table with another number of rows than there are labels, if the number is known."""
+    n_rows = X.shape[0]  # NaN for dask arrays and lazy for dask frames of unknown length
+    if isinstance(n_rows, Integral) and n_rows != n_labels:
         raise ValueError(
             f"X has {n_rows:,} rows, but the model was fitted to {n_labels:,} rows. Give the rows "
             "of the fit; predict labels other rows."

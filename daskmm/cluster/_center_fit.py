@@ -21,10 +21,8 @@ from daskmm.cluster._choices import Choices, warn_of_number, with_same_data, wit
 from daskmm.cluster._far_clusters import warn_of_far_clusters
 from daskmm.cluster._fitted_centers import (
     FittedCenters,
-    attributes_of_centers,
-    attributes_of_columns,
-    attributes_of_profile,
-    attributes_of_rows,
+    attributes_of_clusters,
+    attributes_of_sample,
 )
 from daskmm.cluster._fitting import attributes_of_outcome, set_fitted
 from daskmm.cluster._mixed import checked_mixed, learned_coding
@@ -38,7 +36,12 @@ from daskmm.cluster._parameters import (
     is_small,
     wanted_rows,
 )
-from daskmm.cluster._warnings import warn_convergence, warn_of_identifiers, warn_of_outcome
+from daskmm.cluster._warnings import (
+    warn_convergence,
+    warn_of_identifiers,
+    warn_of_outcome,
+    warn_of_scale,
+)
 from daskmm.data.blocks import Layout
 from daskmm.data.input import read_weighted
 from daskmm.data.mixed import Coding, expansion_of
@@ -47,7 +50,6 @@ from daskmm.engine.first_pass import Survey, first_pass
 from daskmm.engine.first_pass import sample_size as usual_sample_size
 from daskmm.engine.passes import Passes, one_blas_thread, weighted_passes
 from daskmm.kmeans.assignment import labels_of, training_labels
-from daskmm.kmeans.belonging import profile_of_sample
 from daskmm.kmeans.costs import CenterCosts
 from daskmm.kmeans.fit import CentersFit, center_stages
 from daskmm.kmeans.mahalanobis import given_precision, total_precision, whitened
@@ -138,6 +140,30 @@ class CenterRecipe:
         model.n_passes_, model.n_samples_seen_ = passes.n_passes, fit.survey.n_rows
         warn_of_outcome(vars(model), fit.result, found["n_clusters_"], found["s_"], context)
         warn_of_far_clusters(model)
+        self._warn_of_sizes(fit)
+
+    def _check_sizes(self) -> None:
+        """Raise ValueError if sizes cannot be bounded with these parameters."""
+        own = self.model
+        if own.max_cluster_size is None:
+            return
+        plain = own.distortion in ("sqeuclidean", "cosine") and own.missing == "error"
+        if not plain or own.trim or not own.polish:
+            raise ValueError(
+                f"max_cluster_size={own.max_cluster_size!r} needs complete rows "
+                "(missing='error'), distortion 'sqeuclidean' or 'cosine', trim=0 and hard steps "
+                "(polish=True)."
+            )
+
+    def _warn_of_sizes(self, fit: CentersFit) -> None:
+        largest = float(fit.result.scored.cluster_weights.max())
+        if largest > fit.most and fit.context.stopped is None:
+            warn_convergence(
+                f"max_cluster_size={self.model.max_cluster_size!r} is not met: the largest cluster "
+                f"has size {largest:.6g}, and the bound is {fit.most:.6g}. Identical rows cannot "
+                "be divided, and bounds below 1.5 times the mean size are often out of reach while "
+                "each row has its nearest centre."
+            )
 
     def _opened(self, X: Any, feature_dim: str | None) -> tuple[Any, Coding | None]:
         """Return a Raster of an xarray object, a coded frame and its coding, or `X` unchanged."""
@@ -163,8 +189,7 @@ class CenterRecipe:
             labels = training_labels(fit.problem.passes, coordinates, state, function=nearest)
             set_fitted(
                 model,
-                attributes_of_profile(profile_of_sample(sample, state)),
-                attributes_of_columns(sample, coordinates, state),
+                attributes_of_sample(sample, coordinates, state),
                 fitted_labels(labels, X, labels_of, coordinates, state),
             )
             return fit
@@ -176,6 +201,7 @@ class CenterRecipe:
         own = self.model
         scaling = bool(self._scaling(passes.blocks.layout))
         checked_distortion(own.distortion, own.metric_params, own.missing, own.empty_rows, scaling)
+        self._check_sizes()
         passes.count_rows()
         layout = passes.blocks.layout
         method = self._method(layout)
@@ -204,7 +230,7 @@ class CenterRecipe:
             plan = self.plan(choices.layout, True, method=choices.method)
             choices.context.expect(plan.stages, self.model.tol)
         weights = earlier.feature_weights_ if earlier is not None else None
-        return CentersFit(
+        fit = CentersFit(
             CentersProblem(
                 choices.passes, survey.coordinates, survey.weight, choices.update, survey.spread
             ),
@@ -217,6 +243,13 @@ class CenterRecipe:
             weights if self.model._weighs_features else None,
             choices.found if given is None else None,
         )
+        if fit.most < survey.weight / choices.method.n_clusters:
+            raise ValueError(
+                f"max_cluster_size={self.model.max_cluster_size!r} is too small: rows of weight "
+                f"{survey.weight:.6g} in {choices.method.n_clusters} clusters have "
+                f"{survey.weight / choices.method.n_clusters:.6g} each on average."
+            )
+        return fit
 
     def _surveyed(self, choices: Choices) -> Choices:
         """Make the first pass."""
@@ -266,11 +299,18 @@ class CenterRecipe:
         dense = self.model.missing == "error" and not layout.sparse
         return "auto" if dense and self.model.distortion == "sqeuclidean" else False
 
+    def _has_no_scale(self, layout: Layout) -> bool:
+        """Return whether "auto" would decide about the scale if no values were missing."""
+        squared = self.model.standardize == "auto" and self.model.distortion == "sqeuclidean"
+        return squared and not layout.sparse
+
     def _choose_scale(self, choices: Choices) -> Choices:
         """Choose the scale of the features, if the sample decides about it."""
-        if self._scaling(choices.layout) != "auto":
-            return choices
         survey = choices.survey
+        if self._scaling(choices.layout) != "auto":
+            if self._has_no_scale(choices.layout):
+                warn_of_scale(self.model, survey.variance)
+            return choices
         some = some_clusters(survey, self.model.n_clusters)
         chosen, path = choose_scale(survey, some, SCALE_SEED, choices.layout.lazy)
         return replace(choices, survey=chosen).with_fitted(standardize_path_=path)
@@ -433,6 +473,7 @@ class CenterRecipe:
             weighted and self._restarts(schedule),
             empty_cluster=model.empty_cluster,
             trim=float(model.trim),
+            max_cluster_size=model.max_cluster_size,
             learns_metric=model.distortion == "mahalanobis" and model.metric_params is None,
             # Rows on the unit sphere have no heavy tails.
             by_distance=on_sample and model.distortion not in ("cosine", "mixed"),
@@ -445,8 +486,9 @@ def attributes_of_fit(fit: CentersFit) -> dict[str, Any]:
     state, scored = outcome.run.state, outcome.scored
     found = {
         **attributes_of_outcome(outcome, fit.before),
-        **attributes_of_centers(coordinates, state),
-        **attributes_of_rows(scored.state, scored.cluster_weights, coordinates),
+        **attributes_of_clusters(
+            coordinates, state, scored.state, scored.cluster_weights, scored.value_weights
+        ),
         "mean_": coordinates.mean,
         "scale_": coordinates.scale,
         "_n_features_out": len(state.centers),

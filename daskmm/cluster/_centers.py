@@ -26,11 +26,12 @@ from daskmm.cluster._fitting import fitting, lock_of, replace_fitted, set_fitted
 from daskmm.cluster._mixed import planned
 from daskmm.cluster._nearest import NearestCenter
 from daskmm.cluster._output import labels_of_table, values_of_table
-from daskmm.cluster._parameters import METRIC, SAMPLING, Constraints, cluster_range
+from daskmm.cluster._parameters import METRIC, SAMPLING, Constraints
 from daskmm.cluster._partial_fit import name_of_call, updated_model
-from daskmm.cluster._sklearn import Interval, StrOptions
+from daskmm.cluster._sklearn import Interval, RealNotInt, StrOptions
 from daskmm.cluster._stability import stability
 from daskmm.cluster._warnings import warn_of_empty_rows
+from daskmm.data.blocks import Layout
 from daskmm.data.errors import SparseRowsError
 from daskmm.data.mixed import Column
 from daskmm.data.rasters import pixels_of
@@ -87,6 +88,11 @@ class CenterClusterer(NearestCenter):
         "forget": [None, str, Interval(Real, 0, None, closed="neither")],
         "empty_cluster": [StrOptions({"farthest", "random", "restart", "error"})],
         "trim": [Interval(Real, 0, 1, closed="left")],
+        "max_cluster_size": [
+            None,
+            Interval(Integral, 1, None, closed="left"),
+            Interval(RealNotInt, 1, None, closed="left"),
+        ],
     }
     # Whether features with missing values count in distances as much as those without.
     _weighs_shares: ClassVar[bool] = False
@@ -102,6 +108,7 @@ class CenterClusterer(NearestCenter):
     missing: str
     empty_cluster: str
     trim: float
+    max_cluster_size: float | None
     # Not all of these estimators have this parameter.
     polish: bool = True
     forget: float | str | None
@@ -548,5 +555,7 @@ class CenterClusterer(NearestCenter):
         """
         self._validate_params()
         X = planned(X) if self.distortion == "mixed" else pixels_of(X, feature_dim)
-        layout = self._planned_layout(X, cluster_range(self)[0], measure)
-        return CenterRecipe(unfitted(self), earlier_model(self)).plan(layout, timed=True)
+        return super().plan(X, measure=measure)
+
+    def _plan_of(self, layout: Layout, timed: bool = False) -> Plan:
+        return CenterRecipe(unfitted(self), earlier_model(self)).plan(layout, timed)

@@ -175,6 +175,15 @@ trim : float, default=0
     the share may be left out too. `partial_fit` leaves out this share of the rows of each call. A
     fit warns if few rows, far from all others, have centres of their own.
 """,
+    "max_cluster_size": """
+max_cluster_size : int, float or None, default=None
+    Largest size of a cluster. An integer is a number of rows (their weight, if they have weights);
+    a floating-point number is a multiple of the mean size, such as 2.0. Clusters that are too large
+    are divided, and as many pairs of small ones are merged, in up to 12 rounds of few hard steps on
+    top of `max_iter`. Each row has its nearest centre all the same. Bounds from about 1.5 times the
+    mean are usually met; the fit warns if the bound is not. Only for complete rows, with squared
+    Euclidean or cosine distances.
+""",
     "forget": """
 forget : float or str, optional
     Half-life of earlier rows in `partial_fit`: a number of rows, counted by their sample weights,
@@ -312,15 +321,16 @@ value and .05 of the shares of all rows, so that no centre is infinitely far. Fr
 by block; finding the levels of lazy frames takes one more pass over the columns of categories.
 `cluster_centers_` holds means and shares, with one column per level (see `columns_`), and an `init`
 array has the same columns. `summary_` and `level_shares_` are tables for people to read, and
-`value_shares_` is the share of each cluster's rows, in a sample, that have a value in each column.
+`value_shares_` is the share of each cluster's rows that have a value in each column.
 ``n_clusters="auto"`` counts clusters that gaps divide among the rows without missing values, and
 all columns count alike: if few of many columns tell clusters apart, it may find only 1.
 
 With missing values, a distance is the sum over the features in which the row has a value, and a
 centre is, per feature, the mean of the values present (k-POD). `value_shares_` is the share of each
-cluster's rows, in a sample, that have a value in each feature; `summary_` has the shares that lack
-one, and no cluster is named after a feature that most of its rows lack. A feature without any value
-is an error, and so is a row without any value, unless ``empty_rows="label"``.
+cluster's rows (for "manhattan" and "euclidean", of a sample of them) that have a value in each
+feature; `summary_` has the shares that lack one, and no cluster is named after a feature that most
+of its rows lack. A feature without any value is an error, and so is a row without any value, unless
+``empty_rows="label"``.
 """,
     # Parameters and errors of methods.
     "rows": """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,10 +14,11 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
 from daskmm.cluster import _models
+from daskmm.cluster._docs import documented
 from daskmm.cluster._fitting import unfitted
 from daskmm.cluster._naming import level_shares, summary_frame
 from daskmm.cluster._output import as_asked
-from daskmm.cluster._parameters import CHECKPOINT
+from daskmm.cluster._parameters import CHECKPOINT, cluster_range
 from daskmm.cluster._sklearn import Interval, StrOptions
 from daskmm.cluster._summary import fitted_html
 from daskmm.data.blocks import Layout, layout_of
@@ -24,8 +26,10 @@ from daskmm.data.input import read_table
 from daskmm.data.validation import check_row_count
 from daskmm.engine.speed import with_measured_loading
 from daskmm.mm.driver import IterationRecord
+from daskmm.planning import Plan
 
 
+@documented
 class MMClusterer(ClusterMixin, BaseEstimator):
     """Base of all estimators that the MM driver fits."""
 
@@ -70,8 +74,7 @@ class MMClusterer(ClusterMixin, BaseEstimator):
         ----------
         X : as in `fit`
             Rows to be clustered.
-        y : ignored
-            Present for scikit-learn's interface.
+        [y]
         **fit_params
             Further arguments of `fit`, such as `sample_weight`.
 
@@ -82,14 +85,39 @@ class MMClusterer(ClusterMixin, BaseEstimator):
         """
         return as_asked(self, super().fit_predict(X, y, **fit_params), X)
 
-    def _planned_layout(self, X: Any, n_clusters: int, measure: bool) -> Layout:
-        """Return the row blocks of a table that might be fitted; `measure` loads one of them."""
+    def plan(self, X: Any, *, measure: bool = False) -> Plan:
+        """Return what a fit to `X` will cost.
+
+        Parameters
+        ----------
+        X : as in `fit`
+            Table that might be fitted.
+        [measure]
+
+        Returns
+        -------
+        Plan
+            Passes or sweeps, memory and, for a Gram store, disk.
+
+        Raises
+        ------
+        ValueError
+            If there is too little memory. The message has the numbers and says what to change.
+        """
         self._validate_params()
         table = read_table(unfitted(self), X, reset=True)
         layout = layout_of(table)
         if layout.n_rows is not None:
-            check_row_count(layout.n_rows, n_clusters)
-        return with_measured_loading(table, layout) if measure else layout
+            check_row_count(layout.n_rows, self._least_rows())
+        return self._plan_of(with_measured_loading(table, layout) if measure else layout, True)
+
+    @abstractmethod
+    def _plan_of(self, layout: Layout, timed: bool = False) -> Plan:
+        """Return the cost of a fit to such a table; raise if memory cannot hold it."""
+
+    def _least_rows(self) -> int:
+        """Return the smallest number of rows that can be fitted."""
+        return cluster_range(self)[0]
 
     @property
     def summary_(self) -> Any:
@@ -103,8 +131,8 @@ class MMClusterer(ClusterMixin, BaseEstimator):
         have no centres, so they have no table. For ``distortion="mixed"`` columns are ``mean_…``
         for numbers, dates and days of the year, ``share_…`` (of true) for flags, and
         ``commonest_…`` for categories (see `level_shares_`); a value is missing where
-        `value_shares_` is 0. Columns ``missing_…`` are the shares of the rows, in a sample, that
-        lack a value.
+        `value_shares_` is 0. Columns ``missing_…`` are the shares of the rows that lack a
+        value.
         """
         return summary_frame(self)
 
@@ -125,7 +153,7 @@ class MMClusterer(ClusterMixin, BaseEstimator):
             bundle["text/html"] += fitted_html(self)
         return bundle
 
-    def save(self, path: str | Path, overwrite: bool = False) -> None:
+    def save(self: BaseEstimator, path: str | Path, overwrite: bool = False) -> None:
         """Write the fitted model to a file of the safetensors format, to be read by `daskmm.load`.
 
         Parameters

@@ -18,7 +18,7 @@ from daskmm.data.mixed import Coding
 from daskmm.data.rasters import grid_of, pixels_of
 from daskmm.engine.moments import Sample
 from daskmm.engine.passes import Passes, weighted_passes
-from daskmm.kmeans.belonging import DistanceProfile, shares_with_value
+from daskmm.kmeans.belonging import DistanceProfile, profile_of_sample, shares_with_value
 from daskmm.kmeans.sums import CenterState
 from daskmm.numerics.columns import MixedCoordinates
 from daskmm.numerics.distortions import DISTORTIONS
@@ -33,6 +33,9 @@ from daskmm.numerics.rows import (
 )
 
 FloatArray = NDArray[np.float64]
+
+# Weights of rows add up to their sum but for rounding.
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -137,44 +140,50 @@ def attributes_of_profile(profile: DistanceProfile) -> dict[str, Any]:
     }
 
 
-def attributes_of_columns(
+def attributes_of_sample(
     sample: Sample, coordinates: FeatureCoordinates, state: CenterState
 ) -> dict[str, Any]:
-    """Return the fitted attributes of columns that a sample of the rows determines."""
-    found, groups = {}, None
+    """Return the fitted attributes that a sample of the rows determines."""
+    found, groups = attributes_of_profile(profile_of_sample(sample, state)), None
     if isinstance(coordinates, MixedCoordinates):
         groups = coordinates.expansion.groups
-        found["value_shares_"] = shares_with_value(sample, state, coordinates.expansion.starts)
-    elif state.partial:
-        every = np.arange(sample.rows.shape[1])
-        found["value_shares_"] = shares_with_value(sample, state, every)
+    if state.distortion.degree == 1 and state.partial:
+        found["value_shares_"] = shares_with_value(sample, state)
     if state.feature_weights is not None:
         metric = Metric(state.distortion, groups)
         found["feature_gains_"] = feature_gains(sample, state, metric)
     return found
 
 
-def attributes_of_rows(
-    state: CenterState, weights: FloatArray, coordinates: FeatureCoordinates
-) -> dict[str, FloatArray]:
-    """Return the fitted attribute `cluster_means_`; none for distances whose centres are medians.
+def attributes_of_clusters(
+    coordinates: FeatureCoordinates,
+    state: CenterState,
+    means: CenterState,
+    weights: FloatArray,
+    value_weights: FloatArray | None,
+) -> dict[str, Any]:
+    """Return the fitted centres, feature weights (one per mixed column) and means of clusters.
 
-    The centres of the state are the means of the rows of each cluster, whose sample weights sum to
-    `weights`.
+    The centres of `means` are those of the rows of each cluster, whose sample weights sum to
+    `weights`, and those of the rows that have a value to `value_weights`. There are no means for
+    distances whose centres are medians.
     """
-    if state.distortion.degree == 1:
-        return {}
-    # The centre of a cluster without rows may have been moved.
-    means = np.where(weights[:, None] > 0, coordinates.to_input(state.centers), np.nan)
-    return {"cluster_means_": means}
-
-
-def attributes_of_centers(coordinates: FeatureCoordinates, state: CenterState) -> dict[str, Any]:
-    """Return the fitted centres and feature weights; a mixed column has one weight."""
     found: dict[str, Any] = {"cluster_centers_": coordinates.to_input(state.centers)}
-    weights = state.feature_weights
-    if weights is not None:
-        if isinstance(coordinates, MixedCoordinates):
-            weights = weights[coordinates.expansion.starts]
-        found["feature_weights_"] = weights
+    own = state.feature_weights
+    if own is not None and isinstance(coordinates, MixedCoordinates):
+        own = own[coordinates.expansion.starts]
+    if own is not None:
+        found["feature_weights_"] = own
+    if means.distortion.degree != 1:
+        # The centre of a cluster without rows may have been moved.
+        of_rows = coordinates.to_input(means.centers)
+        found["cluster_means_"] = np.where(weights[:, None] > 0, of_rows, np.nan)
+        mixed = coordinates if isinstance(coordinates, MixedCoordinates) else None
+        if value_weights is not None and (mixed is not None or means.partial):
+            held = np.broadcast_to(value_weights, of_rows.shape)
+            if mixed is not None:
+                held = np.take(held, mixed.expansion.starts, axis=1)
+            unknown = np.full(held.shape, np.nan)
+            shares = np.divide(held, weights[:, None], out=unknown, where=weights[:, None] > 0)
+            found["value_shares_"] = np.where(shares > 1.0 - _ROUNDING, 1.0, shares)
     return found

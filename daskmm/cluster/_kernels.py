@@ -280,26 +280,6 @@ class KernelClusterer(MMClusterer):
             return 1
         return STARTS if self.n_init == "auto" else int(self.n_init)
 
-    def plan(self, X: Any, *, measure: bool = False) -> Plan:
-        """Return the cost of a fit to `X` (sweeps, memory, disk for a store).
-
-        Parameters
-        ----------
-        X : as in `fit`
-            Table that might be fitted.
-        [measure]
-
-        Returns
-        -------
-        Plan
-
-        Raises
-        ------
-        ValueError
-            If there is too little memory. The message has the numbers and says what to change.
-        """
-        return self._plan_of(self._planned_layout(X, self.n_clusters, measure), timed=True)
-
     def _plan_of(self, layout: Layout, timed: bool = False) -> Plan:
         """Return the cost of a fit to such a table; raise if this process cannot hold it."""
         scratch = Path(tempfile.gettempdir())

@@ -79,6 +79,8 @@ class Monitor:
     measured_at : str
         Digest of the clusters with which the batches were measured; by default the model's present
         clusters.
+    assumed : list of int
+        Numbers that `renew` gave to rows that no look had seen; a look may have them by its date.
     """
 
     model: Any
@@ -95,6 +97,7 @@ class Monitor:
     jumps: FloatArray | None = None
     unseen: list[list[Any]] = field(default_factory=list)
     measured_at: str = ""
+    assumed: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.measured_at = self.measured_at or _digest_of(self.model)
@@ -189,8 +192,12 @@ class Monitor:
         self.units = np.where(moved, units, self.units)
         new, known = self._measured(sums, None), ~moved
         if self.latest is None or not np.allclose(self.latest[known], new.values[0, known]):
-            # No look has seen these rows.
-            self._remember(new, self._tested(new, statistics, None))
+            alike = np.isclose(self.series.values[:, known], new.values[0, known]).all(axis=1)
+            if alike.any():
+                self._move_last(int(np.flatnonzero(alike)[-1]))
+            else:  # no look has seen these rows
+                self._remember(new, self._tested(new, statistics, None))
+                self.assumed.append(int(new.numbers[0]))
         assert self.jumps is not None
         (jumps, lengths), series, n = self.jumps, self.series, len(self.series)
         earlier = np.arange(n)[:, None] < n - lengths
@@ -215,7 +222,8 @@ class Monitor:
         """Return the place of a known batch, found by its number or by equal statistics."""
         if numbered:
             drifted = [look.batch for look in self.looks if look.drifted]
-            same = (self.series.numbers == new.numbers[0]) & ~np.isin(new.numbers[0], drifted)
+            own = ~np.isin(new.numbers[0], drifted + self.assumed)
+            same = (self.series.numbers == new.numbers[0]) & own
         else:
             same = np.isclose(self.series.values, new.values, rtol=1e-9, atol=1e-9).all(axis=1)
         places = np.flatnonzero(same)
@@ -262,6 +270,13 @@ class Monitor:
         self.series = (self.series + added)[-_kept(self.season, len(self.units)) :]
         self.latest = new.values[0]
         self.jumps = tested.jumps(self.level)
+        self.assumed = [number for number in self.assumed if number != new.numbers[0]]
+
+    def _move_last(self, place: int) -> None:
+        """Put a known batch at the end of the series, as if the latest look had seen it."""
+        before, after = self.series[:place], self.series[place + 1 :]
+        self.series = before + after + self.series[place : place + 1]
+        self.jumps = np.zeros((2, len(self.units)))
 
     def _told_unseen(
         self, counts: dict[tuple[str, Any], int], n_rows: int

@@ -103,7 +103,7 @@ def value_shares(model: Any) -> NDArray[np.float64] | None:
 def missing_shares(model: Any) -> dict[str, NDArray[np.float64]]:
     """Return the share of each cluster's rows that lack a value, for columns with missing values.
 
-    The shares are those of a sample of the rows; NaN for clusters without rows in it.
+    Shares are NaN for clusters without rows.
     """
     shares = getattr(model, "value_shares_", None)
     if shares is None:
@@ -199,12 +199,15 @@ class _Naming:
         for most in range(_USUAL + 1, _MOST + 1):
             for cluster in chain(*_alike(names)):
                 names[cluster] = self._named(cluster, most)
-        for group in _alike(names):
-            for cluster in group:
-                names[cluster] = self._named(cluster, _USUAL, self._first(group))
+        # Clusters with the same long name may have no usual feature in common. They get their usual
+        # names first, and then those that are alike get a mean.
+        for _ in range(2):
+            for group in _alike(names):
+                for cluster in group:
+                    names[cluster] = self._named(cluster, _USUAL, self._first(group))
         for group in _alike(names):
             for number, cluster in enumerate(group[1:], start=2):
-                names[cluster] = {**names[cluster], len(self.words): f"({number})"}
+                names[cluster] = {**names[cluster], len(self.words): f"(no. {number})"}
         return [", ".join(name.values()).replace(", (", " (") for name in names]
 
     def _named(self, cluster: int, most: int, valued: int | None = None) -> dict[int, str]:

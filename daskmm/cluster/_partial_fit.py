@@ -12,15 +12,13 @@ from sklearn.base import BaseEstimator
 
 from daskmm.cluster._fitted_centers import (
     FittedCenters,
-    attributes_of_centers,
-    attributes_of_columns,
-    attributes_of_profile,
-    attributes_of_rows,
+    attributes_of_clusters,
+    attributes_of_sample,
 )
 from daskmm.cluster._fitting import drop_labels, replace_fitted, set_fitted, unfitted
+from daskmm.cluster._naming import value_shares
 from daskmm.data.names import features_named
 from daskmm.engine.passes import one_blas_thread
-from daskmm.kmeans.belonging import profile_of_sample
 from daskmm.kmeans.incremental import Fading, Updates, record_of_fit, updated
 from daskmm.kmeans.renewal import Reservoir, capacity
 from daskmm.kmeans.sums import CenterState
@@ -66,8 +64,7 @@ def updated_model(
         updates, after = updated(updates, passes, coordinates, state, update, key, fading)
     total = updates.total
     found = {
-        **attributes_of_centers(coordinates, after),
-        **attributes_of_rows(after, total.weights, coordinates),
+        **attributes_of_clusters(coordinates, after, after, total.weights, total.masses),
         "updates_": updates,
         "cluster_sizes_": total.weights,
         "inertia_": max(total.cost(after), 0.0),
@@ -76,9 +73,7 @@ def updated_model(
         "n_passes_": model.n_passes_ + passes.n_passes,
     }
     if updates.samples_all:
-        sample = updates.reservoir.sample
-        found.update(attributes_of_profile(profile_of_sample(sample, after)))
-        found.update(attributes_of_columns(sample, coordinates, after))
+        found.update(attributes_of_sample(updates.reservoir.sample, coordinates, after))
     set_fitted(model, found)
     drop_labels(model)
     return model
@@ -102,7 +97,7 @@ def _updates(model: Any, state: CenterState, update: Update) -> Updates:
         known: Updates = model.updates_
         return known
     sizes, n_rows = model.cluster_sizes_, model.n_samples_seen_
-    record = record_of_fit(state, sizes, model.inertia_, update, n_rows)
+    record = record_of_fit(state, sizes, value_shares(model), model.inertia_, update, n_rows)
     unsampled = float(sizes.sum())  # the model keeps no rows of its fit
     return replace(_no_updates(model, state).after(record, None), unsampled=unsampled)
 

@@ -86,7 +86,7 @@ class EntropyPowerKMeans(CenterClusterer):
         weight for each column of a DataFrame, also for each column of categories; see `KMeans`.
     metric_params : dict, optional
         Parameters of "mixed", as in `KMeans`.
-    [missing, empty_cluster, trim, forget, verbose, callbacks, checkpoint]
+    [missing, empty_cluster, trim, max_cluster_size, forget, verbose, callbacks, checkpoint]
 
     Attributes
     ----------
@@ -183,6 +183,7 @@ class EntropyPowerKMeans(CenterClusterer):
         empty_rows: str = "error",
         empty_cluster: str = "farthest",
         trim: float = 0.0,
+        max_cluster_size: float | None = None,
         forget: float | str | None = None,
         verbose: int = 0,
         callbacks: list[Callable[[IterationRecord], object]] | None = None,

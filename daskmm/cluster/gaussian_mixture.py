@@ -382,7 +382,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
         passes.count_rows()
         layout, settings = passes.blocks.layout, self._settings(earlier)
         _check_given(settings, layout.n_features, self._choice is not None)
-        plan = self._plan_of(layout, settings, context.followed and self._choice is None)
+        plan = self._plan_of(layout, context.followed and self._choice is None, settings)
         context.expect(plan.stages, 0.0)
         fit = MixtureFit(passes, context, check_random_state(self.random_state), settings)
         with one_blas_thread(), passes.persisted(self.persist):
@@ -406,7 +406,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
         self.n_components_path_ = path
         settings = replace(fit.settings, n_components=path.n_clusters)
         if fit.context.followed:
-            plan = self._plan_of(fit.passes.blocks.layout, settings, timed=True)
+            plan = self._plan_of(fit.passes.blocks.layout, True, settings)
             fit.context.expect(plan.stages, 0.0)
         return replace(fit, settings=settings)
 
@@ -506,30 +506,16 @@ class GaussianMixture(DensityMixin, MMClusterer):
         tags.input_tags.allow_nan = self.missing == "partial"
         return tags
 
-    def plan(self, X: Any, *, measure: bool = False) -> Plan:
-        """Return what a fit to `X` will cost.
+    def _least_rows(self) -> int:
+        return 1 if isinstance(self.n_components, str) else self.n_components
 
-        Parameters
-        ----------
-        X : as in `fit`
-            Table that might be fitted.
-        [measure]
-
-        Returns
-        -------
-        Plan
-
-        Raises
-        ------
-        ValueError
-            If workers have too little memory. The message has the numbers and says what to change.
-        """
-        least = 1 if isinstance(self.n_components, str) else self.n_components
-        layout = self._planned_layout(X, least, measure)
-        earlier = self._fitted_or_none() if self.warm_start else None
-        return self._plan_of(layout, self._settings(earlier), timed=self._choice is None)
-
-    def _plan_of(self, layout: Layout, settings: Settings, timed: bool) -> Plan:
+    def _plan_of(
+        self, layout: Layout, timed: bool = False, settings: Settings | None = None
+    ) -> Plan:
+        """Return the cost of a fit to such a table, whose settings may be known."""
+        if settings is None:
+            settings = self._settings(self._fitted_or_none() if self.warm_start else None)
+            timed = timed and self._choice is None
         stages = [*mixture_stages(settings, self._choice), self._labelling(None)]
         return planning.mixture_plan(layout, settings, stages, timed=timed)
 

@@ -32,8 +32,8 @@ class KMeans(CenterClusterer):
     tol : float, default=1e-4
         Relative change that counts as convergence. A fit has converged when the objective changes
         by less, three times in a row.
-    [random_state, standardize, distortion, metric_params, missing, empty_cluster, trim, forget]
-    [verbose, callbacks, checkpoint]
+    [random_state, standardize, distortion, metric_params, missing, empty_cluster, trim]
+    [max_cluster_size, forget, verbose, callbacks, checkpoint]
 
     Attributes
     ----------
@@ -81,6 +81,7 @@ class KMeans(CenterClusterer):
         empty_rows: str = "error",
         empty_cluster: str = "farthest",
         trim: float = 0.0,
+        max_cluster_size: float | None = None,
         forget: float | str | None = None,
         verbose: int = 0,
         callbacks: list[Callable[[IterationRecord], object]] | None = None,

@@ -452,20 +452,8 @@ class WeightedBlurringMeanShift(NearestCenter):
                 "may come together. Raise max_iter, or try another bandwidth."
             )
 
-    def plan(self, X: Any, *, measure: bool = False) -> Plan:
-        """Return what a fit to `X` will cost.
-
-        Parameters
-        ----------
-        X : as in `fit`
-            Table that might be fitted.
-        [measure]
-
-        Returns
-        -------
-        Plan
-        """
-        return self._plan_of(self._planned_layout(X, 1, measure), timed=True)
+    def _least_rows(self) -> int:
+        return 1
 
     def _plan_of(self, layout: Layout, timed: bool = False) -> Plan:
         """Return the cost of a fit to such a table; raise if memory cannot hold it."""

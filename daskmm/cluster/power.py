@@ -48,7 +48,7 @@ class PowerKMeans(CenterClusterer):
         from the nearest centre of a start, so that annealing does not undo this start
         (``tests/benchmarks/many_clusters.py``).
     [eta, anneal_every, polish, max_iter, tol, random_state, standardize]
-    [distortion, metric_params, missing, empty_cluster, trim, forget]
+    [distortion, metric_params, missing, empty_cluster, trim, max_cluster_size, forget]
     [verbose, callbacks, checkpoint]
 
     Attributes
@@ -108,6 +108,7 @@ class PowerKMeans(CenterClusterer):
         empty_rows: str = "error",
         empty_cluster: str = "farthest",
         trim: float = 0.0,
+        max_cluster_size: float | None = None,
         forget: float | str | None = None,
         verbose: int = 0,
         callbacks: list[Callable[[IterationRecord], object]] | None = None,

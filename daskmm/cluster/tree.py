@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 from numbers import Integral
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -15,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from daskmm.cluster import _models
+from daskmm.cluster._estimator import MMClusterer
 from daskmm.cluster._fitted_centers import FittedCenters
 from daskmm.cluster._models import registered_model
 from daskmm.cluster._output import labels_of_table
@@ -175,6 +174,11 @@ class ClusterTree(ClusterMixin, BaseEstimator):
                 "estimator must be a KMeans or PowerKMeans with complete rows and a distortion "
                 f"other than 'mixed' and 'mahalanobis', got {first!r}."
             )
+        if first.max_cluster_size is not None:
+            raise ValueError(
+                "estimator must have max_cluster_size=None: divided clusters would leave their "
+                "branch of the tree. divide_by='size' makes leaves of similar sizes."
+            )
         return [int(n) for n in levels], first
 
     def _leaves(self, root: Any, centers: NDArray[np.float64], seed: int) -> KMeans:
@@ -217,23 +221,7 @@ class ClusterTree(ClusterMixin, BaseEstimator):
         """The leaves as a pandas DataFrame, as `KMeans.summary_`."""
         return self._fitted().summary_
 
-    def save(self, path: str | Path, overwrite: bool = False) -> None:
-        """Write the fitted tree to a file, to be read by `daskmm.load`.
-
-        Parameters
-        ----------
-        path : str or Path
-            Path of the file, or a URL that fsspec knows.
-        overwrite : bool
-            Whether a model at this path may be replaced.
-
-        Raises
-        ------
-        FileExistsError
-            If the path exists, unless `overwrite` is set and it holds a model.
-        """
-        check_is_fitted(self, "leaves_")
-        _models.save(self, path, overwrite)
+    save = MMClusterer.save
 
     def plan(self, X: Any, feature_dim: str | None = None, *, measure: bool = False) -> Plan:
         """Return what a fit to `X` will cost.

@@ -13,10 +13,12 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+
+from daskmm.data.names import refuse_unknown
 
 # Bytes of text per block; its numbers take about half as many.
 _BLOCK_BYTES = 32_000_000
@@ -24,6 +26,8 @@ _BLOCK_BYTES = 32_000_000
 # detected.
 _HEAD_BYTES = 1 << 18
 _HEAD_LINES = 200
+# Largest number of bytes that Arrow reads at once.
+_MOST_ARROW_BYTES = 1 << 30
 SUFFIXES = (".csv", ".tsv", ".tab")
 # Suffixes of text files that are read as tables if the path names the file, but not in a folder.
 _TEXT_SUFFIXES = (".txt", ".dat")
@@ -33,20 +37,17 @@ _UNCOMPRESSED = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, gzip.
 _OF_BZ2 = "Invalid data stream"
 _SEPARATORS = (",", ";", "\t", "|", " ")
 _MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
-# Marks of missing values in columns of numbers, as in R, SAS and surveys, that pandas does not
-# know.
+# Marks of missing values: in all columns, and only in columns of numbers, as in R, SAS and surveys.
 _NO_VALUE = ("-", "--", ".", "?", "*")
-_MISSING = frozenset(
-    ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "#N/A", "<NA>", *_NO_VALUE)
-)
+_NO_TEXT = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "#N/A", "<NA>")
+_MISSING = frozenset((*_NO_TEXT, *_NO_VALUE))
+_FLAGS = {"True": 1.0, "TRUE": 1.0, "true": 1.0, "False": 0.0, "FALSE": 0.0, "false": 0.0}
 # A time with its offset from UTC, which is ignored, as time zones of parquet files are.
 _OFFSET = r"([T ].*?) *(?:Z|[+-]\d\d(?::?\d\d)?)$"
 # Characters that may surround a number.
 _BLANKS = " \t\n\r\v\f"
 # A first line that names the separator for Excel.
 _EXCEL = re.compile(r'^"?sep=(.)"?$')
-
-
 # How pandas calls columns without a name.
 _NAMELESS = "Unnamed: "
 
@@ -124,7 +125,6 @@ def open_csv(
         number of fields than the header, or if columns to read are not numeric.
     """
     import dask.dataframe as dd
-    import pandas as pd
 
     files = _files(path)
     head, encoding = _head(files[0], encoding)
@@ -134,13 +134,37 @@ def open_csv(
     kinds, words = _kinds(head, found)
     used = [name for name in found.names if name not in keep] if columns is None else columns
     wanted = list(dict.fromkeys([*used, *keep]))
-    missing = sorted({*wanted, *categories, *dates} - set(found.names))
-    if missing:
-        raise ValueError(
-            f"{path} has no column {', '.join(map(repr, missing))}; it has "
-            f"{', '.join(map(repr, found.names))}."
-        )
-    if unread := sorted({*categories, *dates} - {*used}):
+    refuse_unknown(path, "column", [*wanted, *categories, *dates], found.names)
+    _refuse_columns(path, used, wanted, (*categories, *dates), words, fitted)
+    numbers = {*used} - {*categories, *dates}
+    kinds = {name: kinds[name] if name in numbers else "text" for name in wanted}
+    meta = _empty(kinds).astype(dict.fromkeys(dates, "datetime64[ns]"))
+    blocks = list(_blocks(files, found.encoding))
+    return dd.from_map(
+        _read,
+        blocks,
+        format=found,
+        kinds=kinds,
+        dates=tuple(dates),
+        meta=meta,
+        label="csv",
+        enforce_metadata=False,
+    )
+
+
+def _refuse_columns(
+    path: str,
+    used: Sequence[Any],
+    wanted: Sequence[Any],
+    others: Sequence[str],
+    words: dict[Any, tuple[str, int]],
+    fitted: bool,
+) -> None:
+    """Raise ValueError for wanted columns without a name, and used ones of text.
+
+    The `others` among the used columns are categories and dates, which are text.
+    """
+    if unread := sorted({*others} - {*used}):
         raise ValueError(
             f"{path}: column {unread[0]!r} is among the categories or dates, but not among the "
             "columns to read (columns=, on the command line --columns)."
@@ -155,7 +179,7 @@ def open_csv(
     text = [
         f"{name!r} (such as {words[name][0]!r}) in line {words[name][1]}"
         for name in used
-        if name in words and name not in (*categories, *dates)
+        if name in words and name not in others
     ]
     if text:
         remedy = (
@@ -165,23 +189,6 @@ def open_csv(
             "--columns), or name those that are categories (on the command line --categories)."
         )
         raise ValueError(f"{path} has columns that are not numeric: {', '.join(text)}. {remedy}")
-    numbers = [name for name in used if name not in (*categories, *dates)]
-    dtypes = {name: "boolean" if kinds[name] == "flags" else "float64" for name in numbers}
-    dtypes |= {name: "str" for name in wanted if name not in dtypes}
-    kept = pd.Series([], dtype="str")
-    meta = pd.DataFrame({n: kept if dtypes[n] == "str" else np.empty(0) for n in wanted})
-    meta = meta.astype(dict.fromkeys(dates, "datetime64[ns]"))
-    blocks = list(_blocks(files, found.encoding))
-    return dd.from_map(
-        _read,
-        blocks,
-        format=found,
-        dtypes=dtypes,
-        dates=tuple(dates),
-        meta=meta,
-        label="csv",
-        enforce_metadata=False,
-    )
 
 
 def csv_columns(
@@ -327,7 +334,7 @@ def _n_comments(lines: Sequence[str]) -> int:
     for separator in _SEPARATORS[:-1] if last and after else ():
         header, row = (next(csv.reader([one], delimiter=separator)) for one in (last, after))
         some_number = any(
-            field.strip() and _is_number(field, mark) for field in row for mark in ".,"
+            field.strip() and _number(field, mark) is not None for field in row for mark in ".,"
         )
         if len(header) == len(row) > 1 and some_number:
             return n_marked - 1
@@ -367,10 +374,11 @@ class _Try:
         found = ((reader.line_num, row) for row in reader if row)
         (first, names), *rows = itertools.islice(found, _HEAD_LINES)
         n_fields = len(names)
-        header = 0 if all(_is_number(field, decimal) for field in names) else first
+        header = 0 if all(_number(field, decimal) is not None for field in names) else first
         uneven = next(((line, len(row)) for line, row in rows if len(row) != n_fields), None)
         fields = [field for _, row in rows for field in row] + ([] if header else names)
-        numeric = np.mean([_is_number(field, decimal) for field in fields]) if fields else 0.0
+        are_numbers = [_number(field, decimal) is not None for field in fields]
+        numeric = np.mean(are_numbers) if fields else 0.0
         return cls(separator, decimal, n_fields, header, uneven, float(numeric))
 
     @property
@@ -380,22 +388,33 @@ class _Try:
         return self.uneven is None and several, several, self.numeric, self.n_fields
 
 
-def _is_number(field: str, decimal: str) -> bool:
-    """Return whether pandas reads a field as a number or a missing value."""
+def _number(field: str, decimal: str) -> float | None:
+    """Return the number in a field, NaN for a missing value, or None for anything else."""
     field = field.strip(_BLANKS)
     if field in _MISSING:
-        return True
+        return math.nan
     if decimal != ".":
         if "." in field:
-            return False
+            return None
         field = field.replace(decimal, ".")
-    # Unlike pandas, Python reads 1_000 and digits of other scripts, and 1e999 as infinity.
+    # Python reads 1_000 and digits of other scripts, and 1e999 as infinity.
     if "_" in field or not field.isascii():
-        return False
+        return None
     try:
-        return math.isfinite(float(field)) or not any(map(str.isdigit, field))
+        number = float(field)
     except ValueError:
-        return False
+        return None
+    return number if math.isfinite(number) or not any(map(str.isdigit, field)) else None
+
+
+def _value(field: str, kind: str, decimal: str) -> str | float | None:
+    """Return the value of a field of a column of a kind; None if the field does not fit it."""
+    if kind == "text":
+        return field
+    if kind == "numbers":
+        return _number(field, decimal)
+    field = field.strip(_BLANKS)
+    return math.nan if field in _MISSING else _FLAGS.get(field)
 
 
 def _encoding_of(head: bytes) -> str:
@@ -434,18 +453,17 @@ def _kinds(head: str, format: CsvFormat) -> tuple[dict[Any, str], dict[Any, tupl
     words : dict
         For each column of text, its first value that is not a number, and the line of this value.
     """
-    lines = _lines(_rows_of(head, format))[:_HEAD_LINES]
-    frame = _parsed("".join(lines) or _line_of_blanks(format), format)
+    rows = list(itertools.islice(_rows(_rows_of(head, format), format.separator), _HEAD_LINES))
     kinds: dict[Any, str] = {}
     words: dict[Any, tuple[str, int]] = {}
-    for name in format.names:
-        kind = getattr(frame[name].dtype, "kind", "O")
-        kinds[name] = {"b": "flags"}.get(kind, "numbers" if kind in "fiu" else "text")
-    text = [name for name in format.names if kinds[name] == "text"]
-    for name, value, line in _others("".join(lines), format, text):
-        words.setdefault(name, (value[:40], format.n_skipped + line))
-    for name in text:  # a column may mix flags and numbers
-        words.setdefault(name, (str(frame[name].dropna().iloc[0])[:40], format.n_skipped + 1))
+    for place, name in enumerate(format.names):
+        fields = [(row[place], line) for line, row in rows if place < len(row)]
+        others = [(f, line) for f, line in fields if _number(f, format.decimal) is None]
+        kinds[name] = "text" if others else "numbers"
+        if others and all(_value(f, "flags", "") is not None for f, _ in fields):
+            kinds[name] = "flags"
+        elif others:
+            words[name] = (others[0][0][:40], format.n_skipped + others[0][1])
     return kinds, words
 
 
@@ -461,22 +479,20 @@ def _rows_of(text: str, format: CsvFormat) -> str:
     return text
 
 
-def _parsed(text: str, format: CsvFormat, dtypes: dict[Any, str] | None = None) -> Any:
-    import pandas as pd
+def _rows(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the first line, from 1, and the fields of each row; blank lines are no rows.
 
-    return pd.read_csv(
-        io.StringIO(text),
-        sep=format.separator,
-        decimal=format.decimal,
-        header=None,
-        names=list(format.names),
-        usecols=None if dtypes is None else list(dtypes),
-        dtype=dtypes,
-        # Columns that are kept as text have no missing values.
-        na_values={name: _NO_VALUE for name in format.names if (dtypes or {}).get(name) != "str"},
-        index_col=False,
-        skipinitialspace=True,
-    )
+    A row that cannot be read, because it is very long, has no fields and is the last one.
+    """
+    rows = csv.reader(_lines(text), delimiter=separator, skipinitialspace=True)
+    line = 1
+    try:
+        for row in rows:
+            if len(row) > 1 or "".join(row).strip():
+                yield line, row
+            line = rows.line_num + 1
+    except csv.Error:
+        yield line, []
 
 
 def _blocks(files: list[str], encoding: str) -> Iterator[_Block]:
@@ -492,7 +508,7 @@ def _blocks(files: list[str], encoding: str) -> Iterator[_Block]:
 
 
 def _read(
-    block: _Block, format: CsvFormat, dtypes: dict[Any, str], dates: tuple[str, ...] = ()
+    block: _Block, format: CsvFormat, kinds: dict[Any, str], dates: tuple[str, ...] = ()
 ) -> Any:
     """Read a block as a pandas DataFrame of float64, text and dates."""
     from fsspec.utils import read_block
@@ -506,39 +522,125 @@ def _read(
     if block.start == 0:
         format = _of_file(block.path, text, format)
         text = _rows_of(text, format)
-    if text.strip():
-        _check_fields(block, text, format)
-        try:
-            frame = _parsed(text, format, dtypes)
-        except ValueError as error:
-            raise _explained(block, text, format, dtypes, error) from error
-    else:
-        frame = _parsed(_line_of_blanks(format), format, dtypes)[:0]
-    numbers = {name: np.float64 for name, dtype in dtypes.items() if dtype != "str"}
-    frame = frame[list(dtypes)].astype(numbers)
+    frame = _by_arrow(text, format, kinds) if text.strip() else _empty(kinds)
+    if frame is None:
+        frame = _by_python(block, text, format, kinds)
     for name in dates:
-        frame[name] = _dates(block, frame[name])
+        frame[name] = _dates(block, text, format, frame[name])
     return frame
 
 
-def _dates(block: _Block, series: Any) -> Any:
+def _empty(kinds: dict[Any, str]) -> Any:
+    """Return a frame without rows."""
+    import pandas as pd
+
+    text = pd.Series([], dtype="str")
+    return pd.DataFrame({n: text if kind == "text" else np.empty(0) for n, kind in kinds.items()})
+
+
+def _by_arrow(text: str, format: CsvFormat, kinds: dict[Any, str]) -> Any:
+    """Return the rows of a block, read by Arrow; None if it refuses them or reads infinities."""
+    import pandas as pd
+    import pyarrow as pa
+    from pyarrow import csv as arrow
+
+    separator = format.separator
+    if f"{separator} " in text or "\n " in text or text.startswith(" "):
+        if '"' in text:
+            return None
+        text = re.sub(rf"(?m)(^|{re.escape(separator)}) +", r"\1", text)
+    raw = text.encode()
+    places = {name: str(format.names.index(name)) for name in kinds}
+    types = {"numbers": pa.float64(), "flags": pa.bool_(), "text": pa.string()}
+    options = arrow.ConvertOptions(
+        column_types={places[name]: types[kind] for name, kind in kinds.items()},
+        include_columns=list(places.values()),
+        decimal_point=format.decimal,
+        null_values=list(_MISSING),
+        true_values=[flag for flag, value in _FLAGS.items() if value],
+        false_values=[flag for flag, value in _FLAGS.items() if not value],
+    )
+    whole = arrow.ReadOptions(
+        use_threads=False,
+        column_names=[str(place) for place in range(len(format.names))],
+        block_size=min(len(raw) + 1, _MOST_ARROW_BYTES),
+    )
+    parts = arrow.ParseOptions(delimiter=separator, newlines_in_values=True)
+    try:
+        table = arrow.read_csv(pa.BufferReader(raw), whole, parts, options)
+    except pa.ArrowInvalid:
+        return None
+    columns = {
+        name: _with_missing(table[places[name]].to_pandas())
+        if kind == "text"
+        else table[places[name]].cast(pa.float64()).to_numpy()
+        for name, kind in kinds.items()
+    }
+    infinite = any(np.isinf(columns[n]).any() for n, kind in kinds.items() if kind == "numbers")
+    return None if infinite or "\0" in text else pd.DataFrame(columns)
+
+
+def _with_missing(text: Any) -> Any:
+    """Return a column of text in which marks of missing values are missing."""
+    return text.mask(text.isin(_NO_TEXT))
+
+
+def _by_python(block: _Block, text: str, format: CsvFormat, kinds: dict[Any, str]) -> Any:
+    """Return the rows of a block, read one by one.
+
+    Raises
+    ------
+    ValueError
+        If a row has another number of fields than the header, or a value of another kind; the
+        message has the file, the line and the column.
+    """
+    import pandas as pd
+
+    places = {name: format.names.index(name) for name in kinds}
+    columns: dict[Any, list[Any]] = {name: [] for name in kinds}
+
+    def misfit(line: int, problem: str) -> ValueError:
+        return ValueError(f"{block.path}, line {_line(block, format, line - 1)}: {problem}.")
+
+    for line, row in _rows(text, format.separator):
+        if any("\0" in field for field in row):
+            raise misfit(line, "the file is damaged: it has zero bytes")
+        if len(row) != len(format.names):
+            whole = _lines(text)[line - 1].rstrip()
+            hint = ", perhaps of a quote that is not closed" if whole.count('"') % 2 else ""
+            raise misfit(
+                line,
+                f"{len(row)} fields where {len(format.names)} are expected ({whole[:80]!r}{hint})",
+            )
+        for name, kind in kinds.items():
+            field = row[places[name]]
+            value = _value(field, kind, format.decimal)
+            if value is None:
+                wanted = "flag" if kind == "flags" else f"number (decimal mark {format.decimal!r})"
+                raise misfit(line, f"column {name!r} has {field[:40]!r}, which is not a {wanted}")
+            columns[name].append(value)
+    frame = pd.DataFrame(columns)
+    return frame.assign(**{n: _with_missing(frame[n]) for n, k in kinds.items() if k == "text"})
+
+
+def _dates(block: _Block, text: str, format: CsvFormat, series: Any) -> Any:
     """Return the dates and times as written in a column; empty fields are missing values."""
     import pandas as pd
 
-    text = series.str.strip()
-    local = text.str.replace(_OFFSET, r"\1", regex=True)
+    written = series.str.strip()
+    local = written.str.replace(_OFFSET, r"\1", regex=True)
     found = pd.to_datetime(local, format="ISO8601", errors="coerce")
     known = found.between(pd.Timestamp.min, pd.Timestamp.max)
-    if (bad := (~known & text.notna() & (text != "")).to_numpy()).any():
+    bad = (~known & written.notna() & (written != "")).to_numpy()
+    if bad.any():
+        row = int(np.argmax(bad))
+        line, _ = next(itertools.islice(_rows(text, format.separator), row, None))
         raise ValueError(
-            f"{block.path}: column {series.name!r} has {text[bad].iloc[0]!r}, which is no date "
-            "from 1678 to 2261, such as 2026-02-03 or 2026-02-03T12:30."
+            f"{block.path}, line {_line(block, format, line - 1)}: column {series.name!r} has "
+            f"{written.iloc[row]!r}, which is no date from 1678 to 2261, such as 2026-02-03 or "
+            "2026-02-03T12:30."
         )
     return found.astype("datetime64[ns]")
-
-
-def _line_of_blanks(format: CsvFormat) -> str:
-    return format.separator * (len(format.names) - 1) + "\n" if len(format.names) > 1 else "0\n"
 
 
 def _of_file(path: str, text: str, format: CsvFormat) -> CsvFormat:
@@ -558,59 +660,7 @@ def _of_file(path: str, text: str, format: CsvFormat) -> CsvFormat:
             f"{path} has the columns {', '.join(map(repr, names))}, where the first file has "
             f"{', '.join(map(repr, format.names))}."
         )
-    return CsvFormat(format.separator, format.decimal, format.encoding, names, n_skipped)
-
-
-def _check_fields(block: _Block, text: str, format: CsvFormat) -> None:
-    """Raise ValueError for the first line with another number of fields than the header."""
-    n_fields, separator = len(format.names), format.separator
-    if (place := text.find("\0")) >= 0:  # pandas would end the field at this character
-        line = _line(block, format, len(_lines(text[: place + 1])) - 1)
-        raise ValueError(f"{block.path}, line {line}: the file is damaged: it has zero bytes.")
-    if n_fields > 1 and separator != " " and '"' not in text:
-        n_lines = text.count("\n") + (not text.endswith("\n"))
-        if text.count(separator) == n_lines * (n_fields - 1):
-            return
-    lines = _lines(text)
-    rows = csv.reader(lines, delimiter=separator, skipinitialspace=separator == " ")
-    last = 0
-    try:
-        for row in rows:
-            if len(row) != n_fields and lines[rows.line_num - 1].strip():
-                raise ValueError(
-                    f"{block.path}, line {_line(block, format, rows.line_num - 1)}: {len(row)} "
-                    f"fields where {n_fields} are expected "
-                    f"({lines[rows.line_num - 1].rstrip()[:80]!r})."
-                )
-            last = rows.line_num
-    except csv.Error as error:
-        raise ValueError(
-            f"{block.path}, line {_line(block, format, last)}: {error} (perhaps a quote is not "
-            "closed)."
-        ) from error
-
-
-def _explained(
-    block: _Block, text: str, format: CsvFormat, dtypes: dict[Any, str], error: ValueError
-) -> ValueError:
-    """Return an error that names the first value that is not a number."""
-    numbers = [name for name, dtype in dtypes.items() if dtype == "float64"]
-    for name, value, line in _others(text, format, numbers):
-        return ValueError(
-            f"{block.path}, line {_line(block, format, line - 1)}: column {name!r} has "
-            f"{value[:40]!r}, which is not a number (decimal mark {format.decimal!r})."
-        )
-    return ValueError(f"{block.path} cannot be read as csv: {error}")
-
-
-def _others(text: str, format: CsvFormat, names: Sequence[Any]) -> Iterator[tuple[Any, str, int]]:
-    """Yield name, value, and line (from 1) of values that are not numbers in some columns."""
-    places = {name: format.names.index(name) for name in names}
-    rows = csv.reader(_lines(text), delimiter=format.separator, skipinitialspace=True)
-    for row in rows:
-        for name, place in places.items():
-            if place < len(row) and not _is_number(row[place], format.decimal):
-                yield name, row[place], rows.line_num
+    return replace(format, names=names, n_skipped=n_skipped)
 
 
 def _line(block: _Block, format: CsvFormat, index: int) -> int:

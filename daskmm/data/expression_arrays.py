@@ -24,11 +24,6 @@ def delayed_blocks(array: Any, together: bool) -> NDArray[np.object_]:
     return blocks
 
 
-def delayed_rows(table: Any) -> NDArray[np.object_]:
-    """Return the blocks of a table."""
-    return delayed_blocks(table, together=False).ravel()
-
-
 def array_of(graph: Mapping[Any, Any], name: str, chunks: Any, meta: Any) -> Any:
     """Return the array whose blocks are the tasks of a graph."""
     keys = [(name, *place) for place in itertools.product(*(range(len(c)) for c in chunks))]

@@ -17,6 +17,7 @@ from daskmm.data.blocks import as_dask_array, check_columns, common_dtype
 from daskmm.data.csv_files import csv_columns, estimated_rows, is_csv, open_csv
 from daskmm.data.lazy import array_of_frame
 from daskmm.data.mixed import to_be_coded
+from daskmm.data.names import refuse_unknown
 from daskmm.data.raster_files import is_netcdf, open_cube
 from daskmm.data.sparse_files import open_sparse_group, open_sparse_npz
 from daskmm.data.variables import variable_names, with_names
@@ -192,8 +193,8 @@ def open_data(
 def has_columns(path: str) -> bool:
     """Return whether a path or pattern means files with named columns: csv, parquet, NetCDF."""
     path = path if is_remote(path) else str(local_path(path))
-    named = ("csv", "netcdf", *_FRAMES.values())
-    return ("::" not in path or Path(path).exists()) and _kind(path) in named
+    named = "::" not in path or Path(path).exists()
+    return named and _kind(path) in ("csv", "netcdf", *_FRAMES.values())
 
 
 def column_names(
@@ -491,12 +492,7 @@ def _open_frame(
         frame = frame.reset_index()
     used = [name for name in frame.columns if name not in keep] if columns is None else columns
     wanted = list(dict.fromkeys([*used, *keep]))
-    missing = sorted(set(wanted) - set(frame.columns))
-    if missing:
-        raise ValueError(
-            f"{path} has no column {', '.join(map(repr, missing))}; it has "
-            f"{', '.join(map(repr, frame.columns))}."
-        )
+    refuse_unknown(path, "column", wanted, frame.columns)
     if columns is not None or keep:
         frame = frame[wanted]
     if mixed or not used:

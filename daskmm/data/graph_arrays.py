@@ -7,36 +7,15 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from dask import core
-from dask.blockwise import Blockwise, fuse_roots, optimize_blockwise
-from dask.delayed import Delayed, delayed
+from dask.delayed import delayed
 from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
-
-# Largest number of other graph nodes, such as open stores, that a layer of all blocks may use.
-_FEW_NODES = 16
 
 
 def delayed_blocks(array: da.Array, together: bool) -> NDArray[np.object_]:
     """Return the blocks of an array."""
     blocks: NDArray[np.object_] = array.to_delayed(optimize_graph=not together)
     return blocks
-
-
-def delayed_rows(table: da.Array) -> tuple[Delayed, ...]:
-    """Return the blocks of a table.
-
-    A single layer that makes all blocks is kept: `to_delayed` would create its tasks in this
-    process.
-    """
-    keys = list(core.flatten(table.__dask_keys__()))
-    graph = fuse_roots(optimize_blockwise(table.dask, keys=keys), keys=keys)
-    others = [layer for name, layer in graph.layers.items() if name != table.name]
-    if isinstance(graph.layers[table.name], Blockwise) and sum(map(len, others)) <= _FEW_NODES:
-        return tuple(Delayed(key, graph, layer=table.name) for key in keys)
-    # Keep the fused graph.
-    begun = da.Array(graph, table.name, table.chunks, meta=table._meta)
-    return tuple(begun.to_delayed().ravel())
 
 
 def array_of(graph: Mapping[Any, Any], name: str, chunks: Any, meta: Any) -> da.Array:

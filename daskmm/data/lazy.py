@@ -41,7 +41,7 @@ def delayed_blocks(array: da.Array, together: bool = False) -> NDArray[np.object
 
 def delayed_rows(table: da.Array) -> tuple[Any, ...]:
     """Return the blocks of a table with one column of blocks as Delayed."""
-    return tuple(_engine.delayed_rows(table))
+    return tuple(delayed_blocks(table).ravel())
 
 
 def array_of(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -129,3 +129,12 @@ def counted(number: int, noun: str) -> str:
     """Format a count: "1 row", "2,000 rows"."""
     ending = "es" if noun.endswith(("ch", "ss")) else "s"
     return f"{number:,} {noun}{'' if number == 1 else ending}"
+
+
+def refuse_unknown(path: str, kind: str, names: Iterable[Any], known: Collection[Any]) -> None:
+    """Raise ValueError if a file lacks some names of a kind, such as "column"."""
+    if missing := sorted({*names} - {*known}):
+        raise ValueError(
+            f"{path} has no {kind} {', '.join(map(repr, missing))}; it has "
+            f"{', '.join(map(repr, known)) or 'none with names'}."
+        )

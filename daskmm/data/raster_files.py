@@ -16,6 +16,7 @@ import dask.array as da
 import numpy as np
 import zarr
 
+from daskmm.data.names import refuse_unknown
 from daskmm.data.rasters import pixels_of
 from daskmm.data.variables import with_names
 from daskmm.data.zarr_chunks import check_chunks
@@ -65,7 +66,7 @@ def open_cube(
     """
     data = _dataset(path) if is_netcdf(path) else _group(path)
     if component is not None:
-        _check_known(path, "variable", [component], data.data_vars)
+        refuse_unknown(path, "variable", [component], data.data_vars)
         data = data[component]
         if feature_dim is None:
             raise ValueError(
@@ -73,13 +74,13 @@ def open_cube(
                 "that of the features (feature_dim=, on the command line --feature-dim)."
             )
     elif feature_dim is None and columns is not None:
-        _check_known(path, "variable", columns, data.data_vars)
+        refuse_unknown(path, "variable", columns, data.data_vars)
         data = data[list(columns)]
     if not is_netcdf(path):
         _check_stored(path, [data] if component is not None else data.data_vars.values())
     raster = pixels_of(_in_strips(data, feature_dim, chunks), feature_dim)
     if columns is not None:
-        _check_known(path, "feature", columns, raster.names or ())
+        refuse_unknown(path, "feature", columns, raster.names or ())
         raster = raster.chosen(list(columns))
     return with_names(raster.table, raster.names)
 
@@ -139,15 +140,6 @@ def is_netcdf(path: str) -> bool:
 def _needs(path: str) -> str:
     kind = "NetCDF file" if is_netcdf(path) else "zarr group of a cube"
     return f"{path} is a {kind}, which needs the extra 'netcdf': pip install 'daskmm[netcdf]'."
-
-
-def _check_known(path: str, kind: str, names: Sequence[str], known: Any) -> None:
-    missing = [name for name in names if name not in known]
-    if missing:
-        raise ValueError(
-            f"{path} has no {kind} {', '.join(map(repr, missing))}; it has "
-            f"{', '.join(map(repr, known)) or 'none with names'}."
-        )
 
 
 def _in_strips(data: Any, feature_dim: str | None, chunks: int | str) -> Any:

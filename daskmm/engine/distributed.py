@@ -184,7 +184,7 @@ def reduce_on(
             large = len(call) > _LARGE_BYTES
             any_order = large and graph.kept_by_user and tasks.are_scattered
             sums = _sums(client, tasks, call, name, graph.spare, any_order)
-            graph.keep_time(time.monotonic() - began)
+            graph.seconds = time.monotonic() - began
             # The last attempt hands no calls over to other workers, so it skips no call.
             for again, spare in (("skipped", graph.spare), ("skipped-twice", None)):
                 if not sums.skipped:
@@ -192,14 +192,14 @@ def reduce_on(
                 # Calls were skipped because their persisted blocks were moved, or lost and made
                 # again (the new tasks have them as inputs), or because the worker that had taken
                 # over calls of a slow one was lost.
-                graph.forget_home()
+                graph.home = None
                 grouping = _grouping_on(client, graph, call).of_calls(sums.skipped)
                 tasks = GroupTasks(graph.nodes, graph.arguments, grouping, True)
                 made = _sums(client, tasks, call, f"{name}-{again}", spare, any_order)
                 sums = replace(sums, skipped=()) + made
             return sums.total
         except _KilledError as error:
-            graph.forget_home()
+            graph.home = None
             for killed in error.errors:
                 if killed.task in graph.futures:
                     raise LostFuturesError(
@@ -257,10 +257,11 @@ def _nothing(*_: Any) -> list[Any]:
 
 
 def _tasks_on(client: Any, graph: TaskGraph, call: bytes) -> GroupTasks:
-    tasks = graph.tasks_at(client)
-    if tasks is None:
-        grouping = _grouping_on(client, graph, call)
-        tasks = graph.tasks(grouping, True, client if grouping.settled else None)
+    if graph.home is client and graph.latest is not None:
+        return graph.latest
+    grouping = _grouping_on(client, graph, call)
+    tasks = graph.tasks(grouping, True)
+    graph.home = client if grouping.settled else None
     return tasks
 
 
@@ -276,7 +277,7 @@ def _grouping_on(client: Any, graph: TaskGraph, call: bytes) -> Grouping:
         n_calls, n_threads = len(graph.arguments), expected_threads(threads)
         if threads and len(call) > _LARGE_BYTES:
             return on_all_threads(threads, n_calls, consecutive_groups)
-        if threads and graph.took_less_than(_BRIEF_SECONDS):
+        if threads and graph.seconds < _BRIEF_SECONDS:
             return on_all_threads(threads, n_calls, packs)
         return without_data(streamed_groups(n_calls, n_threads))
     try:
@@ -305,7 +306,7 @@ def _with_retries(
         try:
             return attempt()
         except RestartedError:
-            graph.forget_home()
+            graph.home = None
             logger.warning("the cluster was restarted; %s starts again", name)
             _check_futures(graph)
         except _SuspectedError as error:

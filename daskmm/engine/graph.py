@@ -26,10 +26,9 @@ from daskmm.data.dask_private import (
     convert_legacy_graph,
     futures_in,
 )
-from daskmm.engine.block_tasks import nodes_of
 from daskmm.engine.group_making import make_group, references_of
 from daskmm.engine.grouping import Grouping
-from daskmm.engine.worker_task import Arguments, merge, n_records, pickled
+from daskmm.engine.worker_task import Arguments, merge, n_records, packed, pickled
 
 # Most records that one task merges.
 SPLIT_EVERY = 16
@@ -77,6 +76,12 @@ class TaskGraph:
         Own arguments of each call, with a `TaskRef` for each Delayed.
     futures : dict
         Key of a future to which the nodes refer -> the future.
+    latest : GroupTasks or None
+        The latest tasks.
+    home : distributed.Client or None
+        Client of a cluster whose workers hold all data of the latest tasks.
+    seconds : float
+        Duration of the latest pass over a cluster; infinity before the first one.
     """
 
     def __init__(
@@ -89,67 +94,44 @@ class TaskGraph:
         self._noun = noun
         self._spare = spare
         delayed = [item for own in arguments for item in own if isinstance(item, Delayed)]
-        blocks: dict[Key, GraphNode] = {}
         raw: dict[Key, Any] = {}
         for graph in {id(item.dask): item.dask for item in delayed}.values():
-            own, others = nodes_of(graph)
-            blocks.update(own)
-            raw.update(others)
+            raw.update(graph)
         self.futures = {
             future.key: future for future in (*futures_in(raw.values()), *futures_of(source))
         }
         # The graph contains only the key of a future; its value is computed elsewhere.
         elsewhere: dict[Key, Any] = {key: TaskRef(key) for key in self.futures}
-        self.nodes: dict[Key, GraphNode] = blocks
-        self.nodes.update(
-            (key, node.substitute(elsewhere) if isinstance(node, Task) else node)
+        self.nodes: dict[Key, GraphNode] = {
+            key: node.substitute(elsewhere) if isinstance(node, Task) else node
             for key, node in convert_legacy_graph(raw).items()
-        )
+        }
         self.arguments = [
             tuple(TaskRef(item.key) if isinstance(item, Delayed) else item for item in own)
             for own in arguments
         ]
-        self._home: Any = None
-        self._seconds = math.inf
+        self.latest: GroupTasks | None = None
+        self.home: Any = None
+        self.seconds = math.inf
         self._pool: Any = None
-        self._latest: tuple[tuple[Grouping, bool], GroupTasks] | None = None
+        self._latest_of: tuple[Grouping, bool] | None = None
 
     @functools.cached_property
     def spare(self) -> TaskGraph:
         """The graph from which other workers make calls that a slow worker gives up."""
         return self if self._spare is None else self._spare()
 
-    def tasks(self, grouping: Grouping, pickle: bool, home: Any = None) -> GroupTasks:
-        """Return the tasks of a grouping; the latest ones are kept.
-
-        `home` is the client of a cluster whose workers hold all data of these tasks.
-        """
-        sign = (grouping, pickle)
-        if self._latest is None or self._latest[0] != sign:
-            self._latest = sign, GroupTasks(self.nodes, self.arguments, grouping, pickle)
-        self._home = home
-        return self._latest[1]
-
-    def tasks_at(self, client: Any) -> GroupTasks | None:
-        """Return the latest tasks if the workers of this cluster hold all their data."""
-        return self._latest[1] if self._home is client and self._latest is not None else None
+    def tasks(self, grouping: Grouping, pickle: bool) -> GroupTasks:
+        """Return the tasks of a grouping; the latest ones are kept."""
+        if self.latest is None or self._latest_of != (grouping, pickle):
+            self.latest = GroupTasks(self.nodes, self.arguments, grouping, pickle)
+        self._latest_of, self.home = (grouping, pickle), None
+        return self.latest
 
     @property
     def kept_by_user(self) -> bool:
         """Whether the user persisted data, in any distribution over the workers."""
         return bool(self.futures) and self._spare is None
-
-    def forget_home(self) -> None:
-        """Forget which cluster's workers hold the data of the latest tasks."""
-        self._home = None
-
-    def keep_time(self, seconds: float) -> None:
-        """Keep the duration of the latest pass over a cluster."""
-        self._seconds = seconds
-
-    def took_less_than(self, seconds: float) -> bool:
-        """Return whether the latest pass over a cluster took less; False before the first pass."""
-        return self._seconds < seconds
 
     def processes(self, schedule: Any) -> dict[str, Any]:
         """Return options of dask's process scheduler, with processes that live as long as this.
@@ -173,14 +155,6 @@ class TaskGraph:
         """References among the arguments of each call."""
         return [[item for item in own if isinstance(item, TaskRef)] for own in self.arguments]
 
-    def delayed_keys(self) -> list[Key]:
-        """Return the keys of all nodes among the arguments."""
-        return [key for own in self.arguments for key in references_of(own) if key in self.nodes]
-
-    def closure(self, keys: Iterable[Key]) -> dict[Key, GraphNode]:
-        """Return the nodes of these keys and all of their dependencies."""
-        return _closure(keys, self.nodes)
-
     def described(self, call: int) -> str:
         """Return the name of a call for messages, as its arguments or `noun` describe it."""
         found = [own.described for own in self.arguments[call] if hasattr(own, "described")]
@@ -195,7 +169,7 @@ class TaskGraph:
         needed: list[list[Key]] = []
         for own in self.arguments:
             keys = dict.fromkeys(references_of(own))
-            nodes = self.closure(keys).values()
+            nodes = _closure(keys, self.nodes).values()
             keys.update(dict.fromkeys(key for node in nodes for key in node.dependencies))
             needed.append([key for key in keys if key in self.futures])
         users = Counter(key for keys in needed for key in keys)
@@ -245,13 +219,13 @@ class GroupTasks:
         }
         inside = [functools.partial(self._inside, number) for number in range(firsts[-1])]
         groups = [
-            make_group(own, arguments, nodes, inside[first : first + len(own)], persisted, pickle)
+            make_group(own, arguments, nodes, inside[first : first + len(own)], persisted)
             for own, persisted, first in zip(queues, grouping.persisted, firsts, strict=False)
         ]
         self._shared = _closure([key for group in groups for key in group.inputs], nodes)
         self.alone = not any(group.inputs for group in groups)
         self.groups: list[tuple[Any, tuple[Key, ...]]] = [
-            (pickled(group) if pickle else group, group.inputs) for group in groups
+            (packed(group) if pickle else group, group.inputs) for group in groups
         ]
 
     @functools.cached_property

@@ -14,10 +14,8 @@ from numpy.typing import NDArray
 
 from daskmm.data.lazy import array_of_frame, delayed_blocks
 from daskmm.data.names import cell
-from daskmm.engine.distributed import computed
 from daskmm.engine.frames import NAME
-from daskmm.engine.labels import BLOCKS_TOGETHER, LABEL_CHUNK_ROWS
-from daskmm.engine.passes import one_blas_thread
+from daskmm.engine.labels import LABEL_CHUNK_ROWS, computed_in_turn, with_counts
 from daskmm.storage.atomic import written_whole
 from daskmm.storage.remote import is_remote, local_path, uploaded
 
@@ -78,9 +76,7 @@ def write_labelled(
         whole = written_whole(local_path(path), replace)
     with whole as fresh, _WRITERS[Path(path).suffix.lower()](fresh) as append:
         for part in _parts(labels, kept):
-            found = np.bincount(part[NAME][part[NAME] >= 0], minlength=len(counts))
-            found[: len(counts)] += counts
-            counts = found
+            counts = with_counts(counts, part[NAME].to_numpy())
             n_unlabelled += int((part[NAME] < 0).sum())
             append(part if names is None else _named(part, names))
     return counts, n_unlabelled
@@ -104,10 +100,10 @@ def _parts(labels: Any, kept: Any) -> Iterator[Any]:
 
     lazy = dask.is_dask_collection(labels)
     if kept is not None and lazy:
-        yield from _computed(kept.assign(**{NAME: labels}).to_delayed())
+        yield from computed_in_turn(kept.assign(**{NAME: labels}).to_delayed())
     elif kept is not None:
         start = 0
-        for part in _computed(kept.to_delayed()):
+        for part in computed_in_turn(kept.to_delayed()):
             own = labels[start : start + len(part)]
             start += len(part)
             if len(own) == len(part):
@@ -116,19 +112,11 @@ def _parts(labels: Any, kept: Any) -> Iterator[Any]:
             raise ValueError(f"There are {labels.shape[0]:,} labels of {start:,} rows.")
     elif lazy:
         array = labels if isinstance(labels, da.Array) else array_of_frame(labels)
-        for block in _computed(delayed_blocks(array).ravel()):
+        for block in computed_in_turn(delayed_blocks(array).ravel()):
             yield pd.DataFrame({NAME: block})
     else:
         for start in range(0, max(labels.shape[0], 1), LABEL_CHUNK_ROWS):
             yield pd.DataFrame({NAME: labels[start : start + LABEL_CHUNK_ROWS]})
-
-
-def _computed(blocks: Any) -> Iterator[Any]:
-    """Yield the values of blocks; a few are computed together."""
-    for start in range(0, len(blocks), BLOCKS_TOGETHER):
-        with one_blas_thread():
-            together = computed(*blocks[start : start + BLOCKS_TOGETHER])
-        yield from together
 
 
 def _whole_numbers(part: Any) -> list[Any]:

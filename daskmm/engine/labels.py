@@ -29,6 +29,21 @@ BLOCKS_TOGETHER = 32
 _FILES = re.compile(r"zarr\.json|c/\d+")
 
 
+def with_counts(counts: NDArray[np.int64], labels: NDArray) -> NDArray[np.int64]:
+    """Add the numbers of rows with each label, without −1, to the counts so far."""
+    found = np.bincount(labels[labels >= 0], minlength=len(counts))
+    found[: len(counts)] += counts
+    return found
+
+
+def computed_in_turn(blocks: Any) -> Iterator[Any]:
+    """Yield the values of Delayed; a few are computed together."""
+    for start in range(0, len(blocks), BLOCKS_TOGETHER):
+        with one_blas_thread():
+            together = computed(*blocks[start : start + BLOCKS_TOGETHER])
+        yield from together
+
+
 class LabelWriter:
     """Writes labels that arrive piece by piece to a zarr array, in whole chunks.
 
@@ -51,9 +66,7 @@ class LabelWriter:
         """Add the labels of the next rows."""
         self._waiting.append(np.asarray(labels, dtype=np.int32))
         self.n_rows += len(labels)
-        counts = np.bincount(labels[labels >= 0], minlength=len(self.counts))
-        counts[: len(self.counts)] += self.counts
-        self.counts = counts
+        self.counts = with_counts(self.counts, labels)
         waiting = sum(map(len, self._waiting))
         if waiting >= LABEL_CHUNK_ROWS:
             self._write(waiting - waiting % LABEL_CHUNK_ROWS)
@@ -65,12 +78,8 @@ class LabelWriter:
         if not isinstance(labels, da.Array):
             self.append(np.asarray(labels))
             return
-        blocks = delayed_blocks(labels).ravel()
-        for start in range(0, len(blocks), BLOCKS_TOGETHER):
-            with one_blas_thread():
-                together = computed(*blocks[start : start + BLOCKS_TOGETHER])
-            for block in together:
-                self.append(block)
+        for block in computed_in_turn(delayed_blocks(labels).ravel()):
+            self.append(block)
 
     def finish(self) -> None:
         """Write the remaining labels."""

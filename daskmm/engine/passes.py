@@ -446,7 +446,7 @@ def _in_memory(blocks: RowBlocks) -> RowBlocks:
         values: dict[Key, Any] = {
             key: Delayed(key, {key: future}) for key, future in graph.futures.items()
         }
-        if graph.delayed_keys():
+        if any(own.key in graph.nodes for owns in graph.references for own in owns):
             values |= _kept(persist_on(client, graph, _unique("keep")))
         pairs = [
             tuple(values[item.key] if isinstance(item, Delayed) else item for item in pair)

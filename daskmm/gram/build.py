@@ -160,13 +160,8 @@ def _make_tiles(
     y = x if pair.of_one_group else loaded(second[0])
     chosen = [each for each in pair.tiles if each[0] in wanted]
     for tile, rows, columns in chosen:
-        _make_tile(tile, path, x[rows], y[columns], kernel)
+        opened(path).write(tile, kernel_tile(kernel, x[rows], y[columns], tile))
     return len(chosen)
-
-
-def _make_tile(tile: Tile, path: Path, x: FloatArray, y: FloatArray, kernel: Kernel) -> None:
-    """Compute and write one tile."""
-    opened(path).write(tile, kernel_tile(kernel, x, y, tile))
 
 
 def kernel_tile(kernel: Kernel, x: FloatArray, y: FloatArray, tile: Tile) -> FloatArray:

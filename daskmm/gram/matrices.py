@@ -36,29 +36,22 @@ class GramSource(ABC):
     ----------
     diagonal : ndarray of shape (n_rows,)
         Diagonal of K.
+    n_sweeps : int
+        Number of sweeps over the whole matrix so far.
     """
 
     def __init__(self, diagonal: FloatArray) -> None:
         self.diagonal = diagonal
-        self._n_sweeps = 0
-
-    @property
-    def n_sweeps(self) -> int:
-        """Number of sweeps over the whole matrix so far."""
-        return self._n_sweeps
+        self.n_sweeps = 0
 
     @property
     def n_reads(self) -> int:
         """Number of reads of streamed rows besides sweeps; matrices of the same rows share it."""
         return 0
 
-    def add(self, n_sweeps: int) -> None:
-        """Add to the number of sweeps."""
-        self._n_sweeps += n_sweeps
-
     def product(self, right: FloatArray) -> FloatArray:
         """Return K @ right, in one sweep."""
-        self.add(1)
+        self.n_sweeps += 1
         return self._product(right)
 
     @abstractmethod

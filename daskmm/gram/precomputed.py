@@ -142,14 +142,14 @@ class BlockedGram(GramSource):
 
     def submatrix(self, rows: NDArray[np.int_]) -> FloatArray:
         """Return the submatrix of K of some rows, by a sweep."""
-        self.add(1)
+        self.n_sweeps += 1
         found = entries(self.blocks, self.matrix.chunks, (rows, rows))
         _refuse_lost(found, rows, rows)
         return found
 
     def columns(self, rows: NDArray[np.int_]) -> FloatArray:
         """Return some columns of K, by a sweep."""
-        self.add(1)
+        self.n_sweeps += 1
         found = entries(self.blocks, self.matrix.chunks, (None, rows))
         _refuse_lost(found, np.arange(len(found)), rows)
         return found

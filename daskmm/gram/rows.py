@@ -6,7 +6,7 @@ import itertools
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import dask
 import dask.array as da
@@ -230,16 +230,6 @@ def totals_of(rows: FloatArray) -> FloatArray:
     return np.array([rows.sum(axis=0), np.einsum("il,il->l", rows, rows)])
 
 
-@dataclass(frozen=True)
-class _Found:
-    """Results for consecutive rows, in order."""
-
-    values: tuple[Any, ...]
-
-    def __add__(self, other: Self) -> Self:
-        return type(self)(self.values + other.values)
-
-
 def over_rows(
     function: Any, rows: KernelRows, cuts: Iterable[slice], *shared: Any
 ) -> tuple[Any, ...]:
@@ -247,16 +237,16 @@ def over_rows(
     cuts = list(cuts)
     tasks = [(rows[cut],) for cut in cuts]
     lazy = isinstance(rows, StreamedRows)
-    found: _Found = tree_reduce(_of_part, tasks, (function, shared), lazy, "kernel-rows")
+    found: list[Any] = tree_reduce(_of_part, tasks, (function, shared), lazy, "kernel-rows")
     if isinstance(rows, StreamedRows):
         rows.n_reads += 1
-        rows.expect(cuts, [totals for _, totals in found.values])
-    return tuple(value for value, _ in found.values)
+        rows.expect(cuts, [totals for _, totals in found])
+    return tuple(value for value, _ in found)
 
 
-def _of_part(part: FloatArray | Stretch, function: Any, shared: tuple[Any, ...]) -> _Found:
+def _of_part(part: FloatArray | Stretch, function: Any, shared: tuple[Any, ...]) -> list[Any]:
     rows = loaded(part)
     totals = None
     if isinstance(part, Stretch):
         totals = totals_of(rows) if part.known is None else part.known
-    return _Found(((function(rows, *shared), totals),))
+    return [(function(rows, *shared), totals)]

@@ -223,16 +223,14 @@ def profile_of_sample(sample: Sample, state: CenterState) -> DistanceProfile:
     return distance_profile(passes, Coordinates.identity(rows.shape[1]), state)
 
 
-def shares_with_value(
-    sample: Sample, state: CenterState, features: NDArray[np.int64]
-) -> FloatArray:
-    """Return the share of each cluster's rows, in memory, that have a value in some features.
+def shares_with_value(sample: Sample, state: CenterState) -> FloatArray:
+    """Return the share of each cluster's rows, in memory, that have a value, per feature.
 
     It is NaN for clusters without rows.
     """
     same = Coordinates.identity(sample.rows.shape[1])
     labels, _ = nearest_of(sample.rows, Position(0, 0), same, state)
-    held = (~np.isnan(sample.rows[:, features])).astype(np.float64)
+    held = (~np.isnan(sample.rows)).astype(np.float64)
     within = labels >= 0
     labels, weights, n_clusters = labels[within], sample.weights[within], len(state.centers)
     sums = cluster_sums(held[within], weights, labels, n_clusters)

@@ -210,21 +210,47 @@ def _parts_of(
     seed: int,
 ) -> Sequence[tuple[FloatArray, NDArray[np.int64]]]:
     """Divide one cluster by hard steps on its rows (the task function)."""
+    centers = parts_of(rows, weights, n_parts, center, distortion, seed + label)
+    return [(centers, np.full(len(centers), label))]
+
+
+def parts_of(
+    rows: FloatArray,
+    weights: FloatArray,
+    n_parts: int,
+    center: FloatArray,
+    distortion: Distortion,
+    seed: int,
+) -> FloatArray:
+    """Return the centres of the parts of a cluster, which hard steps on its rows find.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features)
+        Rows of the cluster, in the model's coordinates.
+    weights : ndarray of shape (n_rows,)
+        Their sample weights.
+    n_parts : int
+        Number of parts; there are fewer if fewer rows are distinct.
+    center : ndarray of shape (n_features,)
+        Centre of the cluster, which an undivided one keeps.
+    distortion : Distortion
+        Distortion in these coordinates.
+    seed : int
+        Seed of the start.
+    """
     distinct = distinct_rows(rows)
     if n_parts == 1 or len(distinct) <= 1:
-        centers = center[None]
-    elif len(distinct) <= n_parts:
-        centers = distortion.inside(rows[distinct].astype(np.float64))
-    else:
-        (start,) = starting_rows(rows, weights, n_parts, [seed + label], distortion)
-        relaxed = distortion.squared
-        schedule = Schedule(
-            -np.inf, max_iter=_MAX_ITER, tol=_TOL, relaxations=_RELAXATIONS if relaxed else ()
-        )
-        problem = sample_problem(rows, weights, PowerUpdate(distortion))
-        begun = [start.astype(np.float64)]
-        centers = minimize(problem, begun, schedule).run.state.centers
-    return [(centers, np.full(len(centers), label))]
+        return center[None]
+    if len(distinct) <= n_parts:
+        return distortion.inside(rows[distinct].astype(np.float64))
+    (start,) = starting_rows(rows, weights, n_parts, [seed], distortion)
+    relaxed = distortion.squared
+    schedule = Schedule(
+        -np.inf, max_iter=_MAX_ITER, tol=_TOL, relaxations=_RELAXATIONS if relaxed else ()
+    )
+    problem = sample_problem(rows, weights, PowerUpdate(distortion))
+    return minimize(problem, [start.astype(np.float64)], schedule).run.state.centers
 
 
 def distinct_rows(rows: NDArray) -> NDArray[np.intp]:

@@ -30,6 +30,7 @@ from daskmm.kmeans.trials import (
     OnSample,
     Trials,
     annealed,
+    nearest,
     spawned,
     thinned,
 )
@@ -125,12 +126,6 @@ class ColumnTrials(OnSample):
         """Label rows by power k-means with given column weights, one start per seed."""
         return self._labelled(self.rows, column_weights, n_clusters, seeds)
 
-    def nearest(self, state: CenterState) -> Labels:
-        """Label each row by its nearest centre, in the distance of a state."""
-        tile = self.distortion.tile(self.rows, has_holes(self.rows))
-        distances = self.distortion.distances(tile, state.centers, state.feature_weights)
-        return np.asarray(distances.argmin(axis=1))
-
     def of_columns(self, feature_weights: FloatArray) -> FloatArray:
         """Return the weights of columns, given those of their features."""
         return feature_weights[np.unique(self.groups, return_index=True)[1]]
@@ -203,11 +198,7 @@ class ColumnTrials(OnSample):
         spread = distortion.spread(rows, weights)
         problem = sample_problem(rows, weights, PowerUpdate(distortion, partial), spread)
         critical = critical_power(rows, weights, distortion)
-        tile = distortion.tile(rows, partial)
-        return [
-            np.asarray(distortion.distances(tile, state.centers, None).argmin(axis=1))
-            for state in annealed(problem, starts, KNOWING, critical)
-        ]
+        return [nearest(rows, state) for state in annealed(problem, starts, KNOWING, critical)]
 
     def _partition(self, rows: Any, labels: Labels) -> Partition:
         left = _dispersion(rows, self.weights, labels, self.distortion, self.groups)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from daskmm.data.blocks import Layout, Position, float_dtype, visited_together
 from daskmm.engine.first_pass import MANY_CLUSTERS, SampleSizes
 from daskmm.engine.speed import fastest, loading_seconds, product_seconds
+from daskmm.kmeans.bounded_sizes import MOST_ROUNDS, STEPS, STEPS_STREAMED
 from daskmm.kmeans.cells import (
     CELLS,
     CLUSTERS_PER_CELL,
@@ -74,6 +75,8 @@ _ROWS, MANY_ROWS, _PRODUCTS = 1024, 4096, 1 << 29
 # Largest numbers of rounds of exact medians, of updates of the Mahalanobis matrix, and of refits of
 # a fit with empty clusters.
 MEDIAN_ROUNDS, TURNS, REFITS = 20, 20, 10
+# Number of rounds in which clusters that are too large are divided.
+_TYPICAL_ROUNDS = 3
 # Number of passes of a trimmed hard step.
 _TRIMMED_PASSES = 3
 
@@ -344,6 +347,15 @@ class CenterCosts:
     def split(self) -> Cost:
         """Return the cost of moving coincident centres: one pass besides the iterations left."""
         return Cost(most=min(1, self.method.schedule.max_iter - 1))
+
+    def bounded_sizes(self) -> Cost:
+        """Return the cost of dividing clusters that are too large."""
+        each = 1 + (STEPS_STREAMED if self.layout.lazy else STEPS)
+
+        def seconds() -> float:
+            return _TYPICAL_ROUNDS * each * self._pass_over(1, self._hard)
+
+        return Cost(_TYPICAL_ROUNDS * each, MOST_ROUNDS * each, seconds)
 
     def refits(self) -> Cost:
         """Return the cost of fits until one has no empty cluster, which few fits need."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from daskmm.data.blocks import float_dtype
 from daskmm.engine.first_pass import MANY_CLUSTERS, Survey
 from daskmm.kmeans.assignment import labels_of, map_rows
+from daskmm.kmeans.bounded_sizes import MOST_ROUNDS, largest_weight, with_bounded_sizes
 from daskmm.kmeans.bounds import Bounds
 from daskmm.kmeans.costs import REFITS, TURNS, CenterCosts
 from daskmm.kmeans.empty_clusters import RandomRows, split_coincident
@@ -82,6 +83,8 @@ class CentersFit:
         Number of coincident centres that were moved.
     settled : bool
         Whether turning the metric once more gains nothing.
+    divided : bool
+        Whether no cluster that is too large can be divided further.
     """
 
     problem: CentersProblem
@@ -101,11 +104,18 @@ class CentersFit:
     before: Sequence[list[IterationRecord]] = ()
     n_split: int = 0
     settled: bool = False
+    divided: bool = False
 
     @property
     def lazy(self) -> bool:
         """Whether the table is streamed."""
         return self.problem.passes.blocks.layout.lazy
+
+    @property
+    def most(self) -> float:
+        """Largest weight that a cluster may have."""
+        method = self.method
+        return largest_weight(method.max_cluster_size, self.survey.weight, method.n_clusters)
 
     @property
     def bounds(self) -> Bounds | None:
@@ -267,6 +277,14 @@ def _in_learned_metric(fit: CentersFit) -> CentersFit:
     return replace(fit, survey=replace(survey, coordinates=coordinates, sample=sample))
 
 
+def _with_bounded_sizes(fit: CentersFit) -> CentersFit:
+    """Divide clusters that are too large, and take hard steps."""
+    after = with_bounded_sizes(
+        fit.problem, fit.result, fit.survey.core, fit.most, fit.seeds[0], fit.context
+    )
+    return replace(fit, divided=True) if after is None else replace(fit, result=after)
+
+
 def _at_medians(fit: CentersFit) -> CentersFit:
     """Replace centres by exact medians."""
     return replace(fit, result=with_exact_medians(fit.problem, fit.result))
@@ -287,6 +305,10 @@ def _is_distinct(fit: CentersFit) -> bool:
 
 def _has_other_start(fit: CentersFit) -> bool:
     return fit.found is not None and _iterations_are_left(fit)
+
+
+def _has_bounded_sizes(fit: CentersFit) -> bool:
+    return fit.divided or bool(fit.result.scored.cluster_weights.max() <= fit.most)
 
 
 def _has_no_empty_cluster(fit: CentersFit) -> bool:
@@ -332,6 +354,9 @@ def center_stages(method: Method, lazy: bool) -> list[Stage[CentersFit] | Repeat
     if method.empty_cluster == "error":
         stages.append(Stage("empty clusters", _complete))
     stages.append(Stage("coincident centres", _split, CenterCosts.split))
+    if method.max_cluster_size is not None:
+        divide = Stage("bounded sizes", _with_bounded_sizes)
+        stages.append(Repeat((divide,), _has_bounded_sizes, MOST_ROUNDS, CenterCosts.bounded_sizes))
     if method.learns_metric:
         turn = Stage("metric", _turned, needed=_may_turn)
         stages.append(Repeat((turn,), lambda fit: fit.settled, TURNS, CenterCosts.turns))

@@ -483,14 +483,18 @@ def _visit(
 
 
 def record_of_fit(
-    state: CenterState, cluster_sizes: FloatArray, inertia: float, update: Update, n_rows: int
+    state: CenterState,
+    cluster_sizes: FloatArray,
+    value_shares: FloatArray | None,
+    inertia: float,
+    update: Update,
+    n_rows: int,
 ) -> Majorizer:
     """Return the record of the rows of a fit, computed from the fitted model.
 
     The record is that of the final hard step. Its sums follow from the centres, which are the means
     of their clusters. EWP's dispersions D follow from the weights w ∝ exp(−D/λ) and from the mean
-    cost Σ_l w_l D_l. For norms, all rows are assumed to be at the mean distance from their centre,
-    and no value is assumed to be missing.
+    cost Σ_l w_l D_l. For norms, all rows are assumed to be at the mean distance from their centre.
 
     Parameters
     ----------
@@ -498,6 +502,8 @@ def record_of_fit(
         State of the fitted model.
     cluster_sizes : ndarray of shape (n_clusters,)
         Weights of the clusters.
+    value_shares : ndarray of shape (n_clusters, n_features) or None
+        Share of each cluster's rows that have a value; None if no value is missing.
     inertia : float
         Sum of the distances of the rows to their centres.
     update : Update
@@ -508,6 +514,8 @@ def record_of_fit(
     centers, w = state.centers, state.feature_weights
     weight = float(cluster_sizes.sum())
     masses = np.broadcast_to(cluster_sizes[:, None], centers.shape).astype(np.float64)
+    if value_shares is not None:
+        masses = masses * np.nan_to_num(value_shares)
     if state.distortion.degree == 1:
         apart = inertia / weight / (1.0 if w is None else centers.shape[1])
         masses = masses * (0.5 / apart if apart > 0 else 1.0)

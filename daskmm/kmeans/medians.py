@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from daskmm.kmeans.costs import MEDIAN_ROUNDS
 from daskmm.kmeans.sums import CenterState
+from daskmm.kmeans.trials import nearest
 from daskmm.kmeans.updates import CentersProblem
 from daskmm.mm.driver import Outcome
 from daskmm.numerics.distortions.norms import Euclidean, geometric_median, weighted_median
-from daskmm.numerics.rows import tile_rows, tiles
 
 FloatArray = NDArray[np.float64]
 
@@ -57,14 +57,9 @@ def with_exact_medians(
 
 def _medians(rows: FloatArray, weights: FloatArray, state: CenterState) -> CenterState:
     """Move each centre to the median of the rows that are nearest to it."""
-    labels = np.empty(len(rows), dtype=np.intp)
-    k, p = state.centers.shape
-    for part in tiles(len(rows), tile_rows(p, k)):
-        tile = state.distortion.tile(rows[part], state.partial)
-        found = state.distortion.distances(tile, state.centers, state.feature_weights)
-        labels[part] = found.argmin(axis=1)
+    labels = nearest(rows, replace(state, gaps=True))
     centers = state.centers.copy()
-    for j in range(k):
+    for j in range(len(centers)):
         held = (labels == j) & (weights > 0)
         if held.any():
             centers[j] = _median(rows[held], weights[held], centers[j], state)

@@ -58,6 +58,8 @@ class Method:
         How the centre of an empty cluster is treated.
     trim : float
         Share of the rows that hard steps leave out.
+    max_cluster_size : int, float or None
+        Bound of `daskmm.kmeans.bounded_sizes.largest_weight`.
     learns_metric : bool
         Whether the matrix of the Mahalanobis distance is learned.
     by_distance : bool
@@ -78,6 +80,7 @@ class Method:
     n_landmarks: int = 0
     empty_cluster: str = "farthest"
     trim: float = 0.0
+    max_cluster_size: float | None = None
     learns_metric: bool = False
     by_distance: bool = False
 

@@ -24,7 +24,7 @@ from daskmm.kmeans.sample_annealing import (
     drawn_starts,
 )
 from daskmm.kmeans.sums import CenterState
-from daskmm.kmeans.trials import filled
+from daskmm.kmeans.trials import filled, nearest
 from daskmm.kmeans.updates import Update, sample_problem
 from daskmm.mm.context import FitContext
 from daskmm.mm.driver import Schedule, iterate
@@ -183,12 +183,12 @@ def renewed(reservoir: Reservoir, state: CenterState, update: Update, seed: int)
 def divided(rows: FloatArray, before: CenterState, after: CenterState, change: float) -> Renewal:
     """Compute how rows of each earlier cluster are divided among the new ones."""
     k = len(before.centers)
-    old, new = (_nearest(rows, state) for state in (before, after))
+    old, new = (nearest(rows, state) for state in (before, after))
     # A cluster without rows in the sample is represented by its centre.
     unseen = np.setdiff1d(np.arange(k), old)
     rows = np.concatenate([rows, before.centers[unseen]])
     old = np.concatenate([old, unseen])
-    new = np.concatenate([new, _nearest(before.centers[unseen], after)])
+    new = np.concatenate([new, nearest(before.centers[unseen], after)])
     pairs, part, counts = np.unique(old * k + new, return_inverse=True, return_counts=True)
     earlier, later = pairs // k, pairs % k
     sums, sizes = np.zeros((len(pairs), rows.shape[1])), np.bincount(old, minlength=k)
@@ -198,8 +198,3 @@ def divided(rows: FloatArray, before: CenterState, after: CenterState, change: f
     means /= sizes[:, None]
     offsets = sums / counts[:, None] - means[earlier]
     return Renewal(after, earlier, later, counts / sizes[earlier], offsets, change)
-
-
-def _nearest(rows: FloatArray, state: CenterState) -> NDArray[np.int64]:
-    tile = state.distortion.tile(rows, False)
-    return state.distortion.distances(tile, state.centers, state.feature_weights).argmin(axis=1)

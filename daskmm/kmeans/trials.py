@@ -108,6 +108,10 @@ class OnSample(ABC):
         varying = self.varying if self.varying.any() else np.ones(len(self.variance), bool)
         return varying / np.count_nonzero(varying)
 
+    def nearest(self, state: CenterState) -> Labels:
+        """Label each row by its nearest centre, in the distance of a state."""
+        return nearest(self.rows, state)
+
     def cost(self, found: Partition, column_weights: FloatArray) -> float:
         """Return Σ_l w_l V_l (1 − R_l), the mean weighted divergence from the cluster means."""
         return float((column_weights * self.variance) @ found.within)
@@ -182,10 +186,6 @@ class Trials(OnSample):
         z *= np.sqrt(feature_weights[kept])
         return power_labels(z, self.weights, n_clusters, seeds)
 
-    def nearest(self, state: CenterState) -> Labels:
-        """Label each row by its nearest centre, in the distance of a state."""
-        return nearest(self.rows, state)
-
     def of_columns(self, feature_weights: FloatArray) -> FloatArray:
         """Return the weights of columns, which are the features."""
         return feature_weights
@@ -240,8 +240,11 @@ def power_labels(
     return [nearest(rows, state) for state in states]
 
 
-def nearest(rows: FloatArray, state: CenterState) -> Labels:
-    """Label each row by its nearest centre, in the distance of a state."""
+def nearest(rows: Any, state: CenterState) -> Labels:
+    """Label each row by its nearest centre, in the distance of a state.
+
+    The rows are in the model's coordinates.
+    """
     return labels_of(rows, Position(0, 0), Coordinates.identity(rows.shape[1]), state)
 
 

@@ -478,6 +478,7 @@ class CentersProblem:
             coincident_centers=n_coincident,
             resumable=not (listed and after.is_turn_of_lists),
             complete=not near,
+            value_weights=None if before.distortion.degree == 1 else sums.masses,
         )
 
 

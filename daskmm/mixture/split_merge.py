@@ -153,12 +153,9 @@ def _merged(state: MixtureState, pair: tuple[int, int]) -> tuple[MixtureState, f
     if kind == "full":
         between = np.einsum("k,ki,kj->ij", shares, apart, apart) / share
         within = np.einsum("k,kij->ij", shares, covariances) / share
-    elif kind == "diag":
-        between = shares @ np.square(apart) / share
-        within = shares @ covariances / share
     else:
-        between = shares @ np.square(apart).mean(axis=1) / share
-        within = shares @ covariances / share
+        squares = np.square(apart) if kind == "diag" else np.square(apart).mean(axis=1)
+        between, within = shares @ squares / share, shares @ covariances / share
     one = _one(kind, mean, np.asarray(within + between)[None])
     # log det U is −½ log det Σ.
     loss = float(shares @ state.log_determinants[own]) - share * float(one.log_determinants[0])

@@ -56,6 +56,8 @@ class Step(Generic[S]):
     complete : bool
         Whether the cost at the state before is exact; steps that compare rows with few centres may
         find a larger one.
+    value_weights : ndarray of shape (n_clusters, n_features) or (n_clusters, 1), or None
+        Counterpart of `cluster_weights` for the rows that have a value; None if it is not known.
     """
 
     state: S
@@ -69,6 +71,7 @@ class Step(Generic[S]):
     coincident_centers: int
     resumable: bool = True
     complete: bool = True
+    value_weights: FloatArray | None = None
 
 
 class Problem(Protocol[S]):

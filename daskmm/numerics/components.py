@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
+from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 
 from daskmm.numerics.distances import squared_distances
 from daskmm.numerics.rows import tiles
@@ -65,19 +65,10 @@ def _spanning(near: NDArray[np.bool_], i: NDArray[np.intp], j: NDArray[np.intp])
     row, column = np.nonzero(near)
     if len(row) <= len(i) + len(j):
         return np.column_stack([i[row], j[column]])
-    # Each point keeps one edge, to the first partner in its component.
     n = len(i) + len(j)
     graph = coo_array((np.ones(len(row), dtype=np.int8), (row, column + len(i))), (n, n))
-    _, component = connected_components(graph, directed=False)
-    partner = np.full(component.max() + 1, -1)
-    partner[component[column[::-1] + len(i)]] = column[::-1]
-    to_first = partner[component[row]]
-    rows = np.unique(np.column_stack([row, to_first]), axis=0)
-    anchor = np.full(component.max() + 1, -1)
-    anchor[component[row[::-1]]] = row[::-1]
-    columns = np.unique(np.column_stack([anchor[component[column + len(i)]], column]), axis=0)
-    kept = np.concatenate([rows, columns])
-    return np.column_stack([i[kept[:, 0]], j[kept[:, 1]]])
+    kept = minimum_spanning_tree(graph.tocsr()).tocoo()
+    return np.column_stack([i[kept.row], j[kept.col - len(i)]])
 
 
 def components_of(n: int, edges: Edges) -> tuple[int, NDArray[np.int32]]:

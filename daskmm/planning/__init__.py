@@ -313,20 +313,16 @@ def gram_plan(
 
     Parameters
     ----------
-    layout : Layout
-        Layout of the table, or of the precomputed matrix.
+    layout, stages, timed
+        As in `plan`; the layout may be that of a precomputed matrix.
     method : Method
         Choices of the fit; starts are annealed on the Nyström features of its landmarks.
-    stages : iterable of Stage
-        Stages of the fit, whose costs are added.
     n_kernels : int
         Number of kernels.
     kept : {"memory", "recomputed", "stored"}
         How the matrices are kept.
     precomputed : bool
         Whether the table is a kernel matrix; a lazy one is not copied.
-    timed : bool
-        Whether to predict seconds; the speed of this machine is then measured once.
 
     Returns
     -------
@@ -407,18 +403,14 @@ def blurring_plan(
 
     Parameters
     ----------
-    layout : Layout
-        Layout of the table.
-    stages : iterable of Stage
-        Stages of the fit, whose costs are added.
+    layout, stages, timed
+        As in `plan`.
     max_iter : int
         The largest number of iterations.
     n_micro_clusters : int or None
         The largest number of micro-clusters; None if every row is blurred.
     learns : bool
         Whether feature weights are learned.
-    timed : bool
-        Whether to predict seconds; the speed of this machine is then measured once.
 
     Returns
     -------
@@ -458,14 +450,10 @@ def mixture_plan(
 
     Parameters
     ----------
-    layout : Layout
-        Layout of the table.
+    layout, stages, timed
+        As in `plan`.
     settings : Settings
         Parameters of the fit.
-    stages : iterable of Stage
-        Stages of the fit, whose costs are added.
-    timed : bool
-        Whether to predict seconds; the speed of this machine is then measured once.
 
     Returns
     -------
@@ -495,22 +483,16 @@ def _mixture_bytes(
     threads = min(worker.threads, layout.n_blocks)
     matrix = {"full": k * p * p, "tied": p * p}.get(settings.covariance_type, k * p)
     record = 8 * (matrix + k * (p + 1))
-    width = _WAITING * threads if layout.lazy else 2 * threads
-    waiting = min(layout.n_blocks + threads, width) * record
+    waiting = _waiting_bytes(layout, threads, record)
     starts = max(1, settings.n_starts)
     sample = 8 * n_sample * (_MIXTURE_COPIES * p + 3 * k) + 4 * starts * (threads + 2) * record
-    whole = layout.n_rows * layout.bytes_per_row if layout.n_rows else 0
-    if layout.lazy:
-        loaded = threads * _loaded_bytes(largest) + whole * cheaper_loaded_once(layout, whole)
-    else:
-        loaded = whole + threads * _KEPT_BYTES[0]
     _refuse(
         waiting,
         worker,
         f"sums of {k:,} covariances in {p:,} dimensions",
         "Take fewer components, a simpler covariance_type, or workers with more memory",
     )
-    return _INTERPRETER_BYTES + loaded + threads * TILE_BYTES + max(waiting, sample)
+    return _visited_bytes(layout, largest, threads) + max(waiting, sample)
 
 
 def _blurred_bytes(layout: Layout, largest: int, worker: Worker) -> int | None:
@@ -528,18 +510,12 @@ def _compressed_bytes(layout: Layout, n_clusters: int, largest: int, worker: Wor
     """Return the memory of a mean shift of micro-clusters."""
     n, p, k = layout.n_rows or 0, layout.n_features, n_clusters
     threads = min(worker.threads, layout.n_blocks)
-    if layout.lazy:
-        loaded = threads * _loaded_bytes(largest)
-    else:
-        loaded = n * layout.bytes_per_row + threads * _KEPT_BYTES[0]
     # Sums, deviations and squares of each cell.
-    width = _WAITING * threads if layout.lazy else 2 * threads
-    records = min(layout.n_blocks + threads, width) * 3 * 8 * k * p
+    records = _waiting_bytes(layout, threads, 3 * 8 * k * p)
     sample = 8 * p * sample_size(n, p, 1) * (_POSITION_COPIES + 2 * threads)
     # Factors of the kernel's product, and the results of a step.
     blurred = 8 * k * (p * _POSITION_COPIES + 3 * TILE * threads)
-    together = loaded + threads * TILE_BYTES + max(records, sample, blurred)
-    return _INTERPRETER_BYTES + together
+    return _visited_bytes(layout, largest, threads) + max(records, sample, blurred)
 
 
 def _refuse_positions(n_rows: int, n_features: int, worker: Worker) -> None:
@@ -615,6 +591,22 @@ def _loaded_bytes(largest: int) -> int:
     return _BLOCK_COPIES * largest + min(max(_KEPT_COPIES * largest, low), high)
 
 
+def _visited_bytes(layout: Layout, largest: int, threads: int) -> int:
+    """Return the memory of the interpreter, and of the blocks and tiles of some threads."""
+    whole = (layout.n_rows or 0) * layout.bytes_per_row
+    if layout.lazy:
+        loaded = threads * _loaded_bytes(largest) + whole * cheaper_loaded_once(layout, whole)
+    else:
+        loaded = whole + threads * _KEPT_BYTES[0]
+    return _INTERPRETER_BYTES + loaded + threads * TILE_BYTES
+
+
+def _waiting_bytes(layout: Layout, threads: int, record: int) -> int:
+    """Return the memory of the records that wait to be merged in a pass."""
+    width = _WAITING * threads if layout.lazy else 2 * threads
+    return min(layout.n_blocks + threads, width) * record
+
+
 def _peak_bytes(
     layout: Layout,
     largest: int | None,
@@ -626,16 +618,12 @@ def _peak_bytes(
     if largest is None or layout.n_rows is None or sizes is None:
         return None
     threads, k = min(threads, layout.n_blocks), method.n_clusters
-    whole = layout.n_rows * layout.bytes_per_row
-    if layout.lazy:
-        loaded = threads * _loaded_bytes(largest) + whole * cheaper_loaded_once(layout, whole)
-    else:
-        loaded = whole + threads * _KEPT_BYTES[0]
-        loaded += bounds_bytes(layout.n_rows, layout.bytes_per_row, k, method.n_starts)
+    visited = _visited_bytes(layout, largest, threads)
+    if not layout.lazy:
+        visited += bounds_bytes(layout.n_rows, layout.bytes_per_row, k, method.n_starts)
     if layout.sparse:
-        loaded += threads * _SPARSE_COPIES * largest
-    loaded += _INTERPRETER_BYTES + threads * TILE_BYTES
-    return loaded + _centers_bytes(layout, method, sizes, threads)
+        visited += threads * _SPARSE_COPIES * largest
+    return visited + _centers_bytes(layout, method, sizes, threads)
 
 
 def _sizes(layout: Layout, method: Method, wanted: int | None) -> SampleSizes:
@@ -648,8 +636,7 @@ def _centers_bytes(layout: Layout, method: Method, sizes: SampleSizes, threads: 
     states = method.n_starts
     if method.on_sample:
         states = min(states, most_polished(method.n_clusters))
-    width = _WAITING * threads if layout.lazy else 2 * threads
-    waiting = min(layout.n_blocks + threads, width) * states * record
+    waiting = _waiting_bytes(layout, threads, states * record)
     sampled = _sample_bytes(layout, method, sizes, threads)
     # All starts, also those with hard steps only, take a step on the larger sample.
     starts = method.n_starts + method.n_hedged

@@ -14,7 +14,13 @@ from daskmm.engine.passes import one_blas_thread
 from daskmm.mean_shift.blurring import CALM_ITERATIONS, ISOLATED
 from daskmm.mean_shift.neighborhood import Neighborhood, Shift
 from daskmm.numerics.rows import Coordinates
-from daskmm.plot.figures import cluster_colors, new_figure, require_matplotlib, scatter_rows
+from daskmm.plot.figures import (
+    cluster_colors,
+    drawn_rows,
+    new_figure,
+    require_matplotlib,
+    scatter_rows,
+)
 from daskmm.plot.plane import Plane
 
 if TYPE_CHECKING:
@@ -105,6 +111,7 @@ def blur_frames(model: Any, sample: ArrayLike, labels: ArrayLike | None = None) 
     if not hasattr(model, "bandwidth_") or not hasattr(model, "merge_tol"):
         raise ValueError(f"{type(model).__name__} has no frames: only mean shifts blur rows.")
     require_matplotlib()
+    sample, labels = drawn_rows(model, sample, labels)
     rows = np.asarray(sample)
     clusters = np.asarray(model.predict(sample) if labels is None else labels)
     most = min(MOST_ROWS, math.isqrt(_MOST_PRODUCTS // rows.shape[1]))

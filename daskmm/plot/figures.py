@@ -13,12 +13,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm.data.blocks import as_dask_array, is_frame, is_lazy
+from daskmm.data.foreign import unwrapped
+from daskmm.data.input import by_name
+from daskmm.data.lazy import in_memory, sized
 from daskmm.data.names import spaced
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# Largest number of rows that are taken from a lazy table.
+_MOST_ROWS = 10_000
 # Largest number of features in a picture.
 MOST_FEATURES = 60
 BLUE, GREY, RED = "#1f5fa8", "#a8b0b8", "#b8442a"
@@ -193,6 +199,24 @@ def _characters(path: str) -> frozenset[int]:
     except (OSError, RuntimeError):  # damaged, or of an unknown format
         return frozenset()
     return frozenset(font.get_charmap() if font.scalable else ())
+
+
+def drawn_rows(model: Any, sample: Any, labels: Any) -> tuple[Any, Any]:
+    """Return rows in memory, and their labels if given: a lazy table's, evenly spread over it.
+
+    The rows of a frame are a frame, since `predict` looks at its names.
+    """
+    if not is_lazy(sample):
+        return unwrapped(sample), labels
+    table = by_name(model, sample)
+    rows = sized(as_dask_array(table))
+    spread = slice(None, None, max(1, -(-rows.shape[0] // _MOST_ROWS)))
+    chosen = rows[spread].compute()
+    if is_frame(table):
+        import pandas as pd
+
+        chosen = pd.DataFrame(chosen, columns=table.columns)
+    return chosen, None if labels is None else in_memory(labels)[spread]
 
 
 def cluster_means(

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.extmath import randomized_svd
 
-from daskmm.data.foreign import unwrapped
 from daskmm.data.names import counted
 from daskmm.numerics.rows import Coordinates
 from daskmm.plot.figures import (
     cluster_colors,
     cluster_means,
+    drawn_rows,
     new_figure,
     refuse_mixed,
     scatter_rows,
@@ -29,6 +29,8 @@ FloatArray = NDArray[np.float64]
 _MOST_NUMBERS = 100
 # Axes have equal units unless rows spread this many times wider along one of them.
 _MOST_OBLONG = 8
+# Share of the rows on each side of an axis that may lie far from the others.
+_FAR = 0.005
 # Weight of the spread of rows within clusters, which matters if centres span less than two axes.
 _OWN_SPREAD = 1e-3
 
@@ -116,7 +118,8 @@ def projection(model: Any, sample: ArrayLike, labels: ArrayLike | None = None) -
     model : fitted estimator
         The model.
     sample : array-like of shape (n_rows, n_features)
-        A few thousand rows, in the input's units.
+        A few thousand rows, in the input's units. Of a lazy table, at most 10,000 rows are drawn,
+        for which it is read once (twice, if the number of its rows is unknown).
     labels : array-like of shape (n_rows,), optional
         Cluster of each row; by default that of the nearest centre. Rows without any value, which
         are labelled −1, are left out.
@@ -125,7 +128,7 @@ def projection(model: Any, sample: ArrayLike, labels: ArrayLike | None = None) -
     -------
     matplotlib Figure
     """
-    sample = unwrapped(sample)
+    sample, labels = drawn_rows(model, sample, labels)
     clusters = np.asarray(model.predict(sample) if labels is None else labels)
     rows, clusters = np.asarray(sample)[clusters >= 0], clusters[clusters >= 0]
     plane = Plane.of(model, rows, clusters)
@@ -143,18 +146,40 @@ def projection(model: Any, sample: ArrayLike, labels: ArrayLike | None = None) -
         axis.scatter(centers[:, 0], centers[:, 1], s=14, c="black", marker="+", linewidths=0.8)
     axis.set_xlabel(f"axis 1 ({shares[0]:.0%} of the spread between clusters)")
     axis.set_ylabel(f"axis 2 ({shares[1]:.0%})")
-    spans = np.ptp(points, axis=0) if len(points) else np.ones(2)
+    low, high = _limits(points, centers[np.unique(clusters)])
+    axis.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
+    n_outside = int(np.count_nonzero(((points < low) | (points > high)).any(axis=1)))
+    outside = f", {n_outside:,} far outside" * (n_outside > 0)
+    spans = high - low
     if spans.max() <= _MOST_OBLONG * spans.min():
         axis.set_aspect("equal", adjustable="datalim")
     axis.tick_params(labelsize=8)
     found = counted(len(centers), "cluster")
-    axis.set_title(f"{type(model).__name__}: {counted(len(points), 'row')}, {found}", fontsize=11)
+    rows_drawn = counted(len(points), "row")
+    axis.set_title(f"{type(model).__name__}: {rows_drawn}{outside}, {found}", fontsize=11)
     figure.set_label(
         f"A sample of {counted(len(points), 'row')} in the plane in which {found} differ most: its "
         f"two axes show {shares[0]:.0%} and {shares[1]:.0%} of the spread between clusters. The "
         f"largest cluster of the sample has {_largest_share(clusters):.0%} of its rows."
     )
     return figure
+
+
+def _limits(points: FloatArray, centers: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the lowest and highest values of both axes, without rows that lie far from the others.
+
+    Such rows would squeeze the clusters into a corner.
+    """
+    if not len(points):
+        return -np.ones(2), np.ones(2)
+    lowest, highest = centers.min(axis=0), centers.max(axis=0)
+    low, high = np.quantile(points, (_FAR, 1 - _FAR), axis=0)
+    low, high = np.minimum(low, lowest), np.maximum(high, highest)
+    room = (high - low) / 2
+    low = np.minimum(lowest, np.maximum(points.min(axis=0), low - room))
+    high = np.maximum(highest, np.minimum(points.max(axis=0), high + room))
+    margin = np.maximum(0.05 * (high - low), 0.01 * max((high - low).max(), 1e-9))
+    return low - margin, high + margin
 
 
 def _largest_share(clusters: NDArray) -> float:

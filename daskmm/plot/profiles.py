@@ -14,6 +14,7 @@ from daskmm.data.names import counted, feature_names, listed, n_clusters_of
 from daskmm.plot.figures import (
     GREY,
     cluster_means,
+    drawn_rows,
     name_ticks,
     new_figure,
     refuse_mixed,
@@ -73,6 +74,8 @@ class Profiles:
                 f"{type(model).__name__} has no features here: its kernel is precomputed, or its "
                 "clusters belong to another model, such as the leaves_ of a ClusterTree."
             )
+        if sample is not None:
+            sample, labels = drawn_rows(model, sample, labels)
         rows = None if sample is None else np.asarray(sample, dtype=np.float64)
         known = _sizes(model, sizes)
         if hasattr(model, "cluster_centers_"):
@@ -119,13 +122,14 @@ def _mean_and_spread(
 
 
 def _sizes(model: Any, sizes: ArrayLike | None) -> NDArray[np.int64] | None:
-    """Return the number of rows of each cluster; None if it would have to be computed."""
+    """Return the number of rows of each cluster; None if it is unknown without computing labels."""
     if sizes is not None:
         return np.asarray(sizes, dtype=np.int64)
     labels = getattr(model, "labels_", None)
-    if labels is None or dask.is_dask_collection(labels):
-        return None
-    return np.bincount(labels, minlength=n_clusters_of(model))
+    if labels is not None and not dask.is_dask_collection(labels):
+        return np.bincount(labels, minlength=n_clusters_of(model))
+    weights = getattr(model, "cluster_sizes_", None)
+    return None if weights is None or np.any(weights % 1) else weights.astype(np.int64)
 
 
 def cluster_profiles(
@@ -146,13 +150,15 @@ def cluster_profiles(
     model : fitted estimator
         The model.
     sample : array-like of shape (n_rows, n_features), optional
-        A few thousand rows in the input's units, from which mean and spread are computed. Kernel
+        A few thousand rows in the input's units, from which mean and spread are computed; at most
+        10,000 are taken from a lazy table. Kernel
         models need a sample, since their means lie in a feature space: the means of these rows are
         drawn instead.
     labels : array-like of shape (n_rows,), optional
         Cluster of each row of the sample; predicted by the model by default.
     sizes : array-like of shape (n_clusters,), optional
-        Number of rows of each cluster; by default from ``labels_``, unless it is lazy.
+        Number of rows of each cluster; by default those of the fit. They are unknown if labels are
+        lazy and rows have weights that are not whole.
 
     Returns
     -------

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.cluster._naming import values_of_rows
+from daskmm.cluster._naming import value_shares, values_of_rows
 from daskmm.plot.figures import cluster_means
 
 FloatArray = NDArray[np.float64]
@@ -45,7 +45,7 @@ class Means:
     @property
     def spread(self) -> FloatArray:
         """Standard deviation of each column, or of the clusters' means if it is unknown."""
-        variance = self.variance if self.known else _moments(self.clusters, self.shares)[1]
+        variance = self.variance if self.known else _moments(self.clusters, self.shares[:, None])[1]
         return np.asarray(np.sqrt(np.add.reduceat(variance, self.starts)))
 
     @property
@@ -89,23 +89,19 @@ def means_of(model: Any, sizes: list[int], sampled: Sampled | None) -> Means | N
         clusters = np.where((model.value_shares_ == 0)[:, expansion.groups], np.nan, clusters)
         starts = expansion.starts
     shares = np.asarray(sizes, dtype=np.float64) / max(sum(sizes), 1)
-    overall, between = _moments(clusters, shares)
+    held = value_shares(model)
+    of_values = shares[:, None] * (1.0 if held is None else np.nan_to_num(held))
+    overall, between = _moments(clusters, of_values)
     if rows is None:
         variance = _variance_of(model, overall)
         known = variance is not None
         if variance is None:
             variance = np.full(len(overall), between.max())
         return Means(clusters, overall, variance, shares, known, starts)
-    mean, variance = _moments(rows, np.ones(len(rows)))
-    if exact and hasattr(model, "columns_"):
-        held = shares[:, None] * model.value_shares_[:, model.coordinates_.expansion.groups]
-        total = held.sum(axis=0)
-        sums = (held * np.nan_to_num(clusters)).sum(axis=0)
-        mean = np.divide(sums, total, out=mean, where=total > 0)
-    elif exact and not np.isnan(rows).any():
+    mean, variance = _moments(rows, np.ones((len(rows), 1)))
+    if exact and (held is not None or not np.isnan(rows).any()):
         mean = overall
-    overall = mean
-    return Means(clusters, overall, variance, shares, True, starts)
+    return Means(clusters, mean, variance, shares, True, starts)
 
 
 def _features_of(model: Any, rows: NDArray) -> FloatArray:
@@ -115,9 +111,9 @@ def _features_of(model: Any, rows: NDArray) -> FloatArray:
 
 
 def _moments(rows: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Compute mean and variance of the values that are there, with weights of the rows."""
+    """Compute mean and variance of the values that are there, with weights of rows or values."""
     held = ~np.isnan(rows)
-    values, share = np.where(held, rows, 0.0), held * weights[:, None]
+    values, share = np.where(held, rows, 0.0), held * weights
     share /= np.maximum(share.sum(axis=0), np.finfo(float).tiny)
     mean = (share * values).sum(axis=0)
     return mean, (share * np.square(values - mean)).sum(axis=0)

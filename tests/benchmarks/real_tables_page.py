@@ -1,12 +1,12 @@
 """The page of the docs on real tables and embeddings, made from figures that are kept.
 
     python tests/benchmarks/real_tables_page.py
-    PYTHONPATH=FOLDER python tests/benchmarks/real_tables_page.py results.jsonl COMMIT
+    PYTHONPATH=FOLDER python tests/benchmarks/real_tables_page.py results.jsonl COMMIT [--rows 500]
 
 Without arguments it writes docs/real-tables.md from real_tables.json and readme.json. With results
-of `real_tables.py` and the commit that they were measured at, it keeps them in real_tables.json
-first. A loss on the page needs a reason in that file, which somebody writes after a look at the
-table; those that are missing are printed.
+of `real_tables.py`, the commit that they were measured at and options of that run, it keeps them in
+real_tables.json first. A loss on the page needs a reason in that file, which somebody writes after
+a look at the table; those that are missing are printed.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def kept() -> dict:
     return json.loads(FILE.read_text(encoding="utf-8"))
 
 
-def keep(results: Path, commit: str) -> None:
+def keep(results: Path, commit: str, *options: str) -> None:
     """Keep the results of the methods on the page, rounded, beside those that are kept already."""
     # Both lie beside this script, which tests import as a part of a package.
     from _tables import half_of
@@ -69,10 +69,11 @@ def keep(results: Path, commit: str) -> None:
         if line["method"] == REFERENCE:
             described = {key: line[key] for key in ("rows", "features", "classes")}
             tables[line["table"]] = {"half": half_of(line["table"]), **described}
+    command = " ".join([COMMAND, *options])
     for method in {line["method"] for line in lines}:
         own = [line for line in lines if line["method"] == method]
         rows = max(line["rows"] for line in own)
-        source = {"commit": commit, "machine": machine(), "command": COMMAND}
+        source = {"commit": commit, "machine": machine(), "command": command}
         found = {line["table"]: [round(line["nmi"], 3), round(line["ari"], 3)] for line in own}
         methods[method] = {**source, "rows": rows, "scores": dict(sorted(found.items()))}
     all_of = {
@@ -118,7 +119,7 @@ def losses(all_of: dict, kind: str) -> list[tuple[str, list[float | None]]]:
         worst = sorted(own, key=lambda name: own[name])[:WORST]
         listed |= {name for name in worst if own[name] < -TIE}
     rows = [(name, [own.get(name) for own in differences]) for name in listed]
-    return sorted(rows, key=lambda row: min(x for x in row[1] if x is not None))
+    return sorted(rows, key=lambda row: (min(x for x in row[1] if x is not None), row[0]))
 
 
 def page() -> str:
@@ -221,5 +222,5 @@ def _table(rows: list[Sequence[str]]) -> str:
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        keep(Path(sys.argv[1]), sys.argv[2])
+        keep(Path(sys.argv[1]), *sys.argv[2:])
     PAGE.write_text(page(), encoding="utf-8")

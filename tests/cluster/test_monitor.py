@@ -310,6 +310,24 @@ def test_an_update_accepts_what_a_look_found():
     assert watch.look(days(100, 0.0)).drifted
 
 
+@pytest.mark.parametrize("seen", [True, False])
+def test_an_update_with_earlier_or_other_rows_takes_no_date_of_a_later_look(seen):
+    days = Days(seed=1)
+    watch = watched(days, 70)
+    assert not any(watch.look(days(day), batch=day).drifted for day in range(70, 74))
+    n_batches = len(watch.series)
+    rows = days(70) if seen else days(67)[::2]
+    watch.model.partial_fit(rows)
+    watch.renew(rows)
+    assert len(watch.series) == n_batches + (not seen)
+    for day in range(74, 80):
+        assert not watch.look(days(day), batch=day).drifted
+    assert watch.look(days(80, 1.0), batch=80).drifted
+    again = watch.look(days(79), batch=79)
+    assert not again.drifted
+    assert (watch.series.numbers == 79).sum() == 1
+
+
 @pytest.mark.parametrize("kind", ["column", "dates", "series", "lazy column", "lazy array"])
 def test_batches_are_dates_or_numbers_in_any_form(kind):
     days = Days(seed=6)

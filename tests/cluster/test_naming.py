@@ -165,12 +165,12 @@ def test_names_say_what_tells_clusters_apart():
         "high age",
     ]
     assert named([[5, 5]]) == ["average"]
-    assert named([[5, 5], [5, 5]]) == ["average", "average (2)"]
+    assert named([[5, 5], [5, 5]]) == ["average", "average (no. 2)"]
 
 
 def test_values_where_clusters_are_in_a_row():
     assert named([[-9, -1], [-8, -1], [17, 2]]) == ["low age (-9)", "low age (-8)", "high age"]
-    assert named([[-9], [-9], [18]]) == ["low age (-9)", "low age (-9) (2)", "high age"]
+    assert named([[-9], [-9], [18]]) == ["low age (-9)", "low age (-9) (no. 2)", "high age"]
 
 
 def test_the_farther_of_two_clusters_is_very_high_and_more_than_two_get_their_means():
@@ -216,6 +216,19 @@ def test_a_category_is_named_by_its_commonest_level():
     names = dict(zip(model.summary_["commonest_town"], model.summary_["cluster_name"], strict=True))
     assert set(names.pop("Bern").split(", ")) == {"high age", "town Bern"}
     assert all(name.count("town") == 1 for name in names.values())
+
+
+def test_clusters_that_are_alike_have_means_in_their_names():
+    # Both clusters of a low size are low in age, as a third is, which is named after its age alone.
+    centers = [[-8, -0.3], [8, 0.9], [-7, -0.2], [-5, -0.7], [2, -0.9], [3, 0]]
+    assert named(centers, ["size", "age"], [8.0, 0.4], cluster_sizes_=np.full(6, 10.0)) == [
+        "low size (-8)",
+        "high age",
+        "low size (-7)",
+        "low age",
+        "low age, high size",
+        "high size, high age",
+    ]
 
 
 @pytest.mark.parametrize("kind", ["category", "flag"])

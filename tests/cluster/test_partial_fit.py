@@ -191,7 +191,7 @@ def test_a_failed_call_leaves_the_former_model(cls, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("daskmm.cluster._partial_fit.attributes_of_centers", interrupted)
+    monkeypatch.setattr("daskmm.cluster._partial_fit.attributes_of_clusters", interrupted)
     with pytest.raises(KeyboardInterrupt):
         model.partial_fit(X)
     assert vars(model).keys() == before.keys()

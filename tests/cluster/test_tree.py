@@ -31,6 +31,11 @@ def blobs(seed=0):
     return centers[labels] + 0.3 * rng.normal(size=(3000, 3)), labels
 
 
+def test_bounded_sizes_are_refused():
+    with pytest.raises(ValueError, match="max_cluster_size=None"):
+        ClusterTree((2, 2), estimator=KMeans(max_cluster_size=2.0)).fit(np.eye(9))
+
+
 def test_levels_have_the_numbers_of_clusters_asked_for(tree):
     assert tree.cluster_centers_.shape == (48, 64)
     assert [len(own) for own in tree.parents_] == [48]

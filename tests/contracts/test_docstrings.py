@@ -1,7 +1,9 @@
 """Every documented parameter and attribute has a text."""
 
 import ast
+import inspect
 import itertools
+import re
 from pathlib import Path
 
 import daskmm
@@ -39,3 +41,16 @@ def test_every_documented_parameter_has_a_text():
         for line in without_text(ast.get_docstring(node) or "")
     ]
     assert not missing, "\n".join(missing)
+
+
+def test_methods_of_estimators_have_the_texts_that_they_share():
+    public = [getattr(daskmm, name) for name in daskmm.__all__]
+    estimators = [each for each in public if inspect.isclass(each)]
+    left = [
+        f"{cls.__name__}.{name}: {line}"
+        for cls in estimators
+        for name, method in inspect.getmembers(cls, inspect.isfunction)
+        for line in re.findall(r"^ *\[[a-z_, ]+\]$", method.__doc__ or "", re.MULTILINE)
+    ]
+    assert len(estimators) > 7
+    assert left == []

@@ -135,6 +135,32 @@ def test_lines_that_do_not_fit_are_named(tmp_path, monkeypatch, bad, message, bl
         KMeans(2).fit(X)
 
 
+def test_values_are_read_exactly_whoever_reads_them(tmp_path):
+    values = np.random.default_rng(1).normal(size=(500, 2)) * 10.0 ** np.arange(-250, 250)[:, None]
+    lines = [f"{a!r},{b!r}" for a, b in values.tolist()]
+    for last in ("0.5,1", "+0.5,1"):  # Arrow refuses signs before positive numbers
+        (tmp_path / "x.csv").write_text("\n".join(["a,b", *lines, last]))
+        np.testing.assert_array_equal(read(tmp_path / "x.csv"), [*values, [0.5, 1.0]])
+
+
+def test_rows_with_blanks_and_quotes_are_read_as_without(tmp_path):
+    text = 'name,x,ok\n"a, b" , 1 ,True\n\n"c", -  , False\nNA, +3,\n'
+    (tmp_path / "x.csv").write_text(text)
+    found = read(tmp_path / "x.csv", columns=["x", "ok"], keep=["name"])
+    np.testing.assert_array_equal(found[["x", "ok"]], [[1, 1], [np.nan, 0], [3, np.nan]])
+    assert found["name"].fillna("").str.strip().tolist() == ["a, b", "c", ""]
+
+
+@pytest.mark.parametrize("block", [1 << 20, 900])
+def test_a_date_that_is_none_is_named_with_its_line(tmp_path, monkeypatch, block):
+    monkeypatch.setattr(csv_files, "_BLOCK_BYTES", block)
+    lines = ["day,x", *(f"2026-02-0{1 + i % 9},{i}" for i in range(300))]
+    lines[199:201] = ["", "2026-02-30,5"]
+    (tmp_path / "x.csv").write_text("\n".join(lines))
+    with pytest.raises(ValueError, match=r"x\.csv, line 201: column 'day' has '2026-02-30'"):
+        read(tmp_path / "x.csv", mixed=True, dates=["day"])
+
+
 @pytest.mark.parametrize("bad", ["1e999", "1.5\u00a0", "\u0661\u0662", "1.5.2"])
 def test_a_value_among_the_first_lines_is_named_with_its_line(tmp_path, bad):
     (tmp_path / "x.csv").write_text(f"a,b\n1,2\n\n3,{bad}\n", encoding="utf-8")
@@ -157,7 +183,7 @@ def test_compressed_files_that_are_cut_or_damaged_are_named(tmp_path, suffix):
 def test_a_quote_without_its_end_is_named_by_its_line(tmp_path):
     lines = [*FRAME.to_csv(index=False).splitlines()[:201], '"1,2,3', *["1,2,3"] * 40_000]
     (tmp_path / "x.csv").write_text("\n".join(lines), encoding="utf-8")
-    with pytest.raises(ValueError, match=r"x\.csv, line 202: .*quote is not closed"):
+    with pytest.raises(ValueError, match=r"x\.csv, line 202: .*quote that is not closed"):
         read(tmp_path / "x.csv")
 
 

@@ -200,3 +200,15 @@ def test_large_tables_with_holes_are_annealed_on_a_sample():
     model.fit(da.from_array(rows, (2000, 6)))
     assert adjusted_rand_score(truth, computed(model.labels_)) > 0.97
     assert model.n_passes_ < 15
+
+
+def test_a_feature_with_nearly_all_variance_is_named_unless_the_scale_was_chosen():
+    rows = np.random.default_rng(0).normal(size=(60, 3)) * [5, 2, 800]
+    frame = pd.DataFrame(rows, columns=["bill", "depth", "mass"])
+    frame.iloc[0, 0] = np.nan
+    with pytest.warns(UserWarning, match="'mass' has over 99.9% .* standardize=True"):
+        KMeans(2, missing="partial", random_state=0).fit(frame)
+    for standardize in (True, False):
+        KMeans(2, missing="partial", standardize=standardize, random_state=0).fit(frame)
+    KMeans(2, missing="partial", random_state=0).fit(frame / frame.std())
+    KMeans(2, missing="partial", random_state=0).fit(frame[["mass"]])

@@ -5,10 +5,13 @@ import sys
 import threading
 from itertools import pairwise
 
+import dask.array as da
+import dask.dataframe as dd
 import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
+import zarr
 from _support import fit_recording, raise_if_computes
 from sklearn.datasets import load_wine
 from sklearn.exceptions import NotFittedError
@@ -148,6 +151,18 @@ def test_frames_are_drawn_without_warnings():
     plot.cluster_profiles(model, frame)
     with pytest.raises(ValueError, match="names"):
         plot.projection(model, frame.rename(columns={"a": "d"}))
+
+
+def test_rows_far_outside_do_not_squeeze_the_clusters():
+    X = blobs(1500, 3, 4)
+    model = quick(KMeans, 4).fit(X)
+    whole = plot.projection(model, X).axes[0]
+    spans = np.diff([whole.get_xlim(), whole.get_ylim()]).max()
+    assert "outside" not in whole.get_title()
+    far = np.vstack([X, np.full((3, 3), 500.0), np.full((2, 3), -700.0)])
+    axis = plot.projection(model, far, model.predict(far)).axes[0]
+    assert np.diff([axis.get_xlim(), axis.get_ylim()]).max() < 3 * spans
+    assert "1,505 rows, 5 far outside" in axis.get_title()
 
 
 def test_rows_without_values_are_not_drawn():
@@ -351,13 +366,38 @@ def test_profiles_are_those_of_the_rows_that_sizes_count():
 
 
 def test_profiles_compute_no_lazy_labels():
-    import dask.array as da
-
     X = blobs(300, 4, 3)
     model = quick(KMeans, 3).fit(da.from_array(X, chunks=(100, 4)))
     with raise_if_computes():
         figure = plot.cluster_profiles(model, X, model.predict(X))
-    assert not figure.axes[1].get_visible()
+    widths = sorted(bar.get_width() for bar in figure.axes[1].patches)
+    assert widths == sorted(np.bincount(model.labels_.compute()))
+    fractions = np.full(300, 0.7)
+    model.fit(da.from_array(X, chunks=(100, 4)), sample_weight=da.from_array(fractions, chunks=100))
+    assert not plot.cluster_profiles(model).axes[1].get_visible()
+
+
+@pytest.mark.parametrize("kind", ["array", "frame", "zarr"])
+def test_few_rows_of_a_lazy_table_are_drawn(kind, monkeypatch, tmp_path):
+    monkeypatch.setattr(figures, "_MOST_ROWS", 20)
+    X = blobs(300, 4, 3)
+    table = da.from_array(X, chunks=(70, 4))
+    if kind == "frame":
+        table = dd.from_pandas(pd.DataFrame(X, columns=[*"abcd"]), npartitions=3)
+    if kind == "zarr":
+        table.to_zarr(tmp_path / "rows")
+        table = zarr.open_array(tmp_path / "rows", mode="r")
+    model = quick(KMeans, 3).fit(table)
+    for labels in (None, model.labels_):
+        points = plot.projection(model, table, labels).axes[0].collections[0].get_offsets()
+        rows = X[:: 300 // 20]
+        frame = rows if kind != "frame" else pd.DataFrame(rows, columns=[*"abcd"])
+        expected = plot.projection(model, frame).axes[0].collections[0].get_offsets()
+        np.testing.assert_array_equal(points, expected)
+    profiles = profile_plots.Profiles.of(model, table)
+    np.testing.assert_allclose(
+        profiles.deviations, (profiles.centers - rows.mean(axis=0)) / rows.std(axis=0)
+    )
 
 
 @pytest.mark.long

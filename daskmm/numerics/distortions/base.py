@@ -30,11 +30,14 @@ class Tile:
         1 where there is a value and 0 where it is missing; None if none is missing.
     terms : ndarray of shape (n_rows, n_features)
         Terms that the distances to all centres share; the rows themselves if there are none.
+    zeros : ndarray of shape (n_features,) or None
+        What is to be added to the terms, of sparse rows, so that zeros have their terms, too.
     """
 
     rows: FloatArray
     observed: FloatArray | None
     terms: FloatArray
+    zeros: FloatArray | None = None
 
     @property
     def originals(self) -> FloatArray:

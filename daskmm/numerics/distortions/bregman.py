@@ -147,9 +147,10 @@ class Bregman(Distortion):
         Terms of sparse rows are differences from those of zeros, which are sparse too.
         """
         if isinstance(rows, SparseRows):
-            m = np.broadcast_to(self.reference, rows.shape[1:])[rows.indices]
-            terms = self.elements(rows.data, m) - self.elements(np.zeros_like(m), m)
-            return Tile(rows, None, rows.with_data(terms))
+            m = np.broadcast_to(self.reference, rows.shape[1:])
+            zeros, at = self.elements(np.zeros_like(m), m), rows.indices
+            terms = self.elements(rows.data, m[at]) - zeros[at]
+            return Tile(rows, None, rows.with_data(terms), zeros)
         filled, observed = split_holes(rows, partial)
         if observed is None:
             return Tile(filled, None, self.terms(filled))
@@ -166,9 +167,8 @@ class Bregman(Distortion):
         """Compute divergences by matrix products; where these cancel, by the definition."""
         constants, factors, reaches, edges = self.planes(centers, feature_weights)
         own = over_features(tile.terms, feature_weights)
-        if isinstance(tile.rows, SparseRows):
-            zeros = self._of_zeros(centers.shape[1])
-            whole = zeros.sum() if feature_weights is None else zeros @ feature_weights
+        if tile.zeros is not None:
+            whole = over_features(tile.zeros[None], feature_weights)
             own, reaches = own + whole, reaches + whole
         distances = tile.rows @ factors.T
         if tile.observed is None:
@@ -187,11 +187,6 @@ class Bregman(Distortion):
                 terms = np.where(tile.observed[i] > 0, terms, 0.0)
             distances[i, j] = over_features(terms, feature_weights)
         return distances
-
-    def _of_zeros(self, n_features: int) -> FloatArray:
-        """Return the divergence of 0 from the reference, per feature."""
-        m = np.broadcast_to(self.reference, n_features)
-        return self.elements(np.zeros(n_features), m)
 
     def _separate(self, distances: FloatArray, tile: Tile, edges: NDArray[np.int8]) -> None:
         """Set distances to centres on an edge to ∞ for all rows that are not on it."""
@@ -218,8 +213,8 @@ class Bregman(Distortion):
         squares = None
         if feature_weights is not None:
             squares = phi.sum(axis=1) @ tile.terms
-            if isinstance(tile.rows, SparseRows):
-                squares = squares + phi.sum() * self._of_zeros(tile.rows.shape[1])
+            if tile.zeros is not None:
+                squares = squares + phi.sum() * tile.zeros
         return CenterUpdate(sums, denominators, squares)
 
     @classmethod

@@ -1,6 +1,4 @@
-"""Blocks that are made where they run are those that dask makes."""
-
-import pickle
+"""Groups of calls: the nodes of dask's graphs that they run, and the order of their tasks."""
 
 import dask
 import dask.array as da
@@ -11,13 +9,10 @@ from dask.delayed import Delayed
 from dask.order import order
 
 from daskmm.data.blocks import row_blocks
-from daskmm.data.dask_private import Task
-from daskmm.engine.block_tasks import BlockTask, nodes_of
 from daskmm.engine.graph import SPLIT_EVERY, GroupTasks, TaskGraph
-from daskmm.engine.group_making import PackedGroup
 from daskmm.engine.grouping import Grouping, consecutive_groups, streamed_groups, without_data
 from daskmm.engine.passes import Passes
-from daskmm.engine.worker_task import pickled, run_group
+from daskmm.engine.worker_task import pickled, run_group, unpacked
 
 CHUNKS = ((3, 1, 4, 2), (2,))
 VALUES = np.arange(20.0).reshape(10, 2)
@@ -46,14 +41,12 @@ ARRAYS = {
     "by place": lambda: made().map_blocks(placed, 5, dtype=float),
     "of two sources": lambda: made() + da.from_array(Store(), chunks=CHUNKS),
     "with a value made later": lambda: made().map_blocks(placed, dask.delayed(5), dtype=float),
-    # Left to dask.
     "generated": lambda: da.random.default_rng(0).random((10, 2), chunks=CHUNKS),
     "of an array": lambda: da.from_array(VALUES, chunks=CHUNKS),
     "with a row of all blocks": lambda: made() - columns(2),
     "sliced": lambda: da.from_array(VALUES, chunks=CHUNKS)[1:],
     "twice": lambda: (rows := made()) @ np.eye(2) + da.concatenate([rows[:3], rows[3:]]),
 }
-LEFT_TO_DASK = {"of an array", "generated", "with a row of all blocks", "sliced", "twice"}
 
 
 class Store:
@@ -71,8 +64,6 @@ def test_blocks_are_those_of_dask(kind):
     expected = table.compute()
     parts = row_blocks(table).parts
     assert all(isinstance(part, Delayed) for part in parts)
-    blocks, _ = nodes_of(parts[0].dask)
-    assert {part.key for part in parts} == blocks.keys() or kind in LEFT_TO_DASK
     np.testing.assert_array_equal(np.concatenate(dask.compute(*parts)), expected)
     passes = Passes(row_blocks(table))
     for scheduler in ("synchronous", "threads", "processes"):
@@ -91,7 +82,7 @@ def weighed(position, rows, weights):
 @pytest.mark.parametrize("kind", ARRAYS)
 @pytest.mark.parametrize("weights", [None, "lazy"])
 @pytest.mark.parametrize("queues", [False, True])
-def test_packed_groups_make_the_same_calls(kind, weights, queues):
+def test_pickled_groups_make_the_same_calls(kind, weights, queues):
     table = ARRAYS[kind]()
     blocks = row_blocks(table)
     passes = Passes(blocks)
@@ -106,11 +97,11 @@ def test_packed_groups_make_the_same_calls(kind, weights, queues):
     if queues:
         grouping = Grouping(groups, ((),) * len(groups), True, (2,) * len(groups))
     tasks = GroupTasks(graph.nodes, graph.arguments, grouping, False)
-    packed = GroupTasks(graph.nodes, graph.arguments, grouping, True)
-    for (plain, inputs), (sent, same) in zip(tasks.groups, packed.groups, strict=True):
+    sent_groups = GroupTasks(graph.nodes, graph.arguments, grouping, True)
+    for (plain, inputs), (sent, same) in zip(tasks.groups, sent_groups.groups, strict=True):
         assert set(inputs) == set(same)
         values = [dask.get(graph.nodes, key) for key in inputs]
-        loaded = pickle.loads(sent)
+        loaded = unpacked(sent)
         values_of = dict(zip(inputs, values, strict=True))
         found = run_group(loaded, weighed, (), *[values_of[key] for key in loaded.inputs]).total
         expected = run_group(plain, weighed, (), *values).total
@@ -118,53 +109,6 @@ def test_packed_groups_make_the_same_calls(kind, weights, queues):
             assert place == where
             np.testing.assert_array_equal(rows, block)
             np.testing.assert_array_equal(own, other)
-
-
-def test_what_is_sent_does_not_grow_with_the_table():
-    sizes = []
-    for n_blocks in (100, 100_000):
-        table = da.map_blocks(one, chunks=((1 << 20,) * n_blocks, (2,)), meta=np.empty((0, 0)))
-        graph = TaskGraph([(part,) for part in row_blocks(table).parts[:100]], table)
-        grouping = without_data(consecutive_groups(100, 4))
-        groups = GroupTasks(graph.nodes, graph.arguments, grouping, True).groups
-        sizes.append(sum(len(group) for group, _ in groups))
-        assert len(pickled(graph.nodes[table.name, 7, 0])) < 2000
-    assert sizes[1] < 1.2 * sizes[0]
-
-
-def one(block_id=None):
-    return np.ones((1 << 20, 2))
-
-
-def test_columns_are_packed_if_all_blocks_are_of_one_array():
-    table = made()
-    parts = row_blocks(table).parts
-    graph = TaskGraph([(part,) for part in parts], table)
-    assert isinstance(graph.nodes[parts[0].key], BlockTask)
-
-    def packed(arguments):
-        from daskmm.engine.group_making import make_group
-
-        calls = tuple(range(len(arguments)))
-        has = [graph.nodes.__contains__]
-        return isinstance(make_group((calls,), arguments, graph.nodes, has, (), True), PackedGroup)
-
-    assert packed(graph.arguments)
-    assert not packed([*graph.arguments, (1,)])
-    assert not packed([*graph.arguments, (1, 2)])
-    assert not packed([(1,), (2,)])
-
-
-def test_a_task_that_dask_handles():
-    table = made().map_blocks(placed, dask.delayed(5), dtype=float)
-    parts = row_blocks(table).parts
-    blocks, _ = nodes_of(parts[1].dask)
-    task = blocks[parts[1].key]
-    (needed,) = task.dependencies
-    other = task.substitute({needed: "other"})
-    assert isinstance(other, Task)
-    assert other.dependencies == {"other"}
-    np.testing.assert_array_equal(other({"other": 5}), parts[1].compute())
 
 
 def test_functions_of_main_are_pickled_by_value():

@@ -1,0 +1,212 @@
+"""Bound the sizes of clusters: divide those that are too large, and merge pairs of small ones.
+
+The number of clusters stays the same, and each row still has its nearest centre. So predictions and
+exported models respect the sizes as well as the fit does.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.data.blocks import Position
+from daskmm.engine.moments import Sample
+from daskmm.kmeans.assignment import labels_of
+from daskmm.kmeans.branches import parts_of
+from daskmm.kmeans.empty_clusters import continued
+from daskmm.kmeans.sums import CenterState
+from daskmm.kmeans.updates import CentersProblem, sample_problem
+from daskmm.mm.context import FitContext
+from daskmm.mm.driver import Outcome, Schedule, minimize
+from daskmm.numerics.rows import Coordinates, tiles
+from daskmm.numerics.sparse_rows import dense
+
+FloatArray = NDArray[np.float64]
+
+# Largest number of rounds, and hard steps after the divisions of a round: two in memory, and one
+# where each of them reads the table.
+MOST_ROUNDS = 12
+STEPS, STEPS_STREAMED = 2, 1
+# Rows of a cluster that is divided, and number of light clusters that may be merged per division.
+_MOST_ROWS, _CANDIDATES = 4096, 8
+# Number of partners of a light cluster, and entries of a tile of the costs of mergers.
+_PARTNERS, _TILE = 4, 1 << 20
+# Merged clusters gain rows in the steps after the merger.
+_ROOM = 0.95
+
+
+def largest_weight(bound: float | None, weight: float, n_clusters: int) -> float:
+    """Return the largest weight that a cluster may have.
+
+    Parameters
+    ----------
+    bound : int, float or None
+        An integer is the weight itself, a floating-point number its ratio to the mean weight of a
+        cluster; None is no bound.
+    weight : float
+        Weight of all rows.
+    n_clusters : int
+        Number of clusters.
+    """
+    if bound is None:
+        return math.inf
+    return float(bound) if isinstance(bound, int) else bound * weight / n_clusters
+
+
+def with_bounded_sizes(
+    problem: CentersProblem,
+    outcome: Outcome[CenterState],
+    sample: Sample,
+    most: float,
+    seed: int,
+    context: FitContext,
+) -> Outcome[CenterState] | None:
+    """Divide the clusters that are too large, and take hard steps.
+
+    Parameters
+    ----------
+    problem : CentersProblem
+        Problem of all rows.
+    outcome : Outcome
+        Result of the fit so far.
+    sample : Sample
+        Rows in the model's coordinates.
+    most : float
+        Largest weight that a cluster may have.
+    seed : int
+        Seed of the divisions.
+    context : FitContext
+        Journal, callbacks and clock of the fit.
+
+    Returns
+    -------
+    Outcome or None
+        The outcome after the hard steps; None if no cluster that is too large can be divided.
+    """
+    state = replace(outcome.run.state, s=-np.inf, relaxation=1.0, shares=None)
+    streamed = problem.passes.blocks.layout.lazy
+    divided = with_divided_clusters(state, outcome.scored.cluster_weights, most, sample, seed)
+    if divided is None:
+        return None
+    if streamed:
+        divided = _on_sample(problem, divided, sample, most, seed, context)
+    steps = Schedule(-np.inf, max_iter=STEPS_STREAMED if streamed else STEPS, tol=0.0)
+    after = continued(outcome, minimize(problem, [divided], steps, context, before=outcome.n_iter))
+    # The steps end when sizes are bounded, which is not a lack of convergence.
+    runs = list(after.runs)
+    runs[after.best] = replace(after.run, converged=outcome.run.converged)
+    return replace(after, runs=runs)
+
+
+def _on_sample(
+    problem: CentersProblem,
+    state: CenterState,
+    sample: Sample,
+    most: float,
+    seed: int,
+    context: FitContext,
+) -> CenterState:
+    """Bound the sizes of the clusters of a sample, so that few rounds read the table."""
+    share = sample.weights.sum() / problem.weight
+    inner = sample_problem(sample.rows, sample.weights, problem.update, problem.spread)
+    for number in range(MOST_ROUNDS):
+        steps = Schedule(-np.inf, max_iter=STEPS, tol=0.0)
+        outcome = minimize(inner, [state], steps, context.apart())
+        state = outcome.run.state
+        limit, weights = _ROOM * share * most, outcome.scored.cluster_weights
+        divided = with_divided_clusters(state, weights, limit, sample, seed + number)
+        if divided is None:
+            break
+        state = divided
+    return state
+
+
+def with_divided_clusters(
+    state: CenterState, weights: FloatArray, most: float, sample: Sample, seed: int
+) -> CenterState | None:
+    """Divide the clusters that are too large, and merge as many pairs of others.
+
+    Parameters
+    ----------
+    state : CenterState
+        The clusters.
+    weights : ndarray of shape (n_clusters,)
+        Weight of the rows of each cluster.
+    most : float
+        Largest weight that a cluster may have, in the same unit.
+    sample : Sample
+        Rows in the coordinates of the centres; those of a cluster show how to divide it.
+    seed : int
+        Seed of the divisions.
+
+    Returns
+    -------
+    CenterState or None
+        The clusters after it; None if no cluster that is too large can be divided.
+    """
+    too_large = np.flatnonzero(weights > most)
+    too_large = too_large[np.argsort(-weights[too_large], kind="stable")]
+    wanted = np.ceil(weights[too_large] / most).astype(int) - 1
+    pairs = _pairs_to_merge(state, weights, most, int(wanted.sum()))
+    if not pairs:
+        return None
+    same = Coordinates.identity(state.centers.shape[1])
+    labels = labels_of(sample.rows, Position(0, 0), same, state)
+    centers, left = state.centers.copy(), iter(pairs)
+    for cluster, more in zip(too_large, wanted, strict=True):
+        own = np.flatnonzero(labels == cluster)[:_MOST_ROWS]
+        rows, v = dense(sample.rows[own]), sample.weights[own]
+        n_parts, center = 1 + min(int(more), len(pairs)), state.centers[cluster]
+        parts = parts_of(rows, v, n_parts, center, state.distortion, seed + int(cluster))
+        for part in parts[1:]:
+            pair = next(left, None)
+            if pair is None:
+                break
+            kept, freed = pair
+            shares = weights[[kept, freed]] / max(
+                weights[[kept, freed]].sum(), np.finfo(float).tiny
+            )
+            centers[kept] = shares @ state.centers[[kept, freed]] if shares.any() else centers[kept]
+            centers[freed], centers[cluster] = part, parts[0]
+    if np.array_equal(centers, state.centers):
+        return None
+    return replace(state, centers=centers)
+
+
+def _pairs_to_merge(
+    state: CenterState, weights: FloatArray, most: float, n_pairs: int
+) -> list[tuple[int, int]]:
+    """Return disjoint pairs of clusters whose mergers cost least, and are not too large.
+
+    The cost of a merger is that of Ward's method, w_i w_j / (w_i + w_j) times the distance.
+    """
+    light = np.argsort(weights, kind="stable")[: max(_CANDIDATES * n_pairs, 1)]
+    centers, found = state.centers, []
+    for own in tiles(len(light), max(1, _TILE // len(weights))):
+        some = light[own]
+        tile = state.distortion.tile(centers[some], False)
+        both = weights[some, None] + weights
+        with np.errstate(invalid="ignore"):
+            shares = np.where(both > 0, weights[some, None] * weights / both, 0.0)
+        costs = shares * state.distortion.distances(tile, centers, state.feature_weights)
+        costs[both > _ROOM * most] = np.inf
+        costs[np.arange(len(some)), some] = np.inf
+        for _ in range(min(_PARTNERS, len(weights) - 1)):
+            partner = costs.argmin(axis=1)
+            at = np.arange(len(some)), partner
+            found.append(np.column_stack([costs[at], some, partner]))
+            costs[at] = np.inf
+    ordered = np.concatenate(found)
+    pairs: list[tuple[int, int]] = []
+    taken: set[int] = set()
+    for cost, one, other in ordered[np.argsort(ordered[:, 0], kind="stable")]:
+        pair = int(one), int(other)
+        if len(pairs) == n_pairs or not np.isfinite(cost):
+            break
+        if taken.isdisjoint(pair):
+            pairs.append(pair)
+            taken.update(pair)
+    return pairs
