@@ -69,6 +69,8 @@ ALL = "all"
 _OF_MIXED = ("dates", "unknown")
 # Seconds to wait for a scheduler.
 _SCHEDULER_TIMEOUT = 10
+# Suffixes of files that labels are not written to; zarr arrays may have any other name.
+_OTHER_FILES = (".tsv", ".txt", ".gz", ".npy", ".npz", ".json", ".xlsx")
 
 
 def _demo(arguments: argparse.Namespace) -> None:
@@ -236,6 +238,8 @@ def _predict(arguments: argparse.Namespace) -> None:
     if (arguments.keep or arguments.names) and not is_labelled(arguments.out):
         option = "--keep" if arguments.keep else "--names"
         raise UserError(f"{option} needs a table: --out LABELS.parquet or LABELS.csv.")
+    if not is_labelled(arguments.out) and Path(arguments.out).suffix.lower() in _OTHER_FILES:
+        raise UserError(f"{arguments.out}: labels are written to .parquet, .csv or .zarr.")
     with reserved(arguments.out):
         if arguments.overwrite:
             _check_replaceable(arguments.out, arguments.input)
