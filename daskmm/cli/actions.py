@@ -238,13 +238,13 @@ def _predict(arguments: argparse.Namespace) -> None:
     if (arguments.keep or arguments.names) and not is_labelled(arguments.out):
         option = "--keep" if arguments.keep else "--names"
         raise UserError(f"{option} needs a table: --out LABELS.parquet or LABELS.csv.")
-    if not is_labelled(arguments.out) and Path(arguments.out).suffix.lower() in _OTHER_FILES:
-        raise UserError(f"{arguments.out}: labels are written to .parquet, .csv or .zarr.")
     with reserved(arguments.out):
         if arguments.overwrite:
             _check_replaceable(arguments.out, arguments.input)
         else:
             _check_unused(arguments.out)
+        if Path(arguments.out).suffix.lower() in _OTHER_FILES:
+            raise UserError(f"{arguments.out}: labels are written to .parquet, .csv or .zarr.")
         found = _predict_into(arguments.out, arguments)
     _report(arguments, found, lambda: describe_prediction(found))
 
