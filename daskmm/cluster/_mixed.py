@@ -25,6 +25,7 @@ from daskmm.data.mixed import (
     with_levels,
 )
 from daskmm.data.sparse import has_sparse_columns
+from daskmm.data.validation import check_row_count
 from daskmm.engine.distributed import computed
 
 _PARAMETERS = {"dates", "unknown"}
@@ -56,6 +57,7 @@ def learned_coding(X: Any, metric_params: dict[str, Any] | None) -> tuple[Any, C
             parts = enumerate(X[names].to_delayed())
             found = computed(*(delayed(levels_in)(part, block) for block, part in parts))
         else:
+            check_row_count(len(X), 1)
             found = (levels_in(X[names]),)
         columns = with_levels(columns, found)
         for column in keys_among(columns, found):

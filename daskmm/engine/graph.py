@@ -28,7 +28,7 @@ from daskmm.data.dask_private import (
 )
 from daskmm.engine.group_making import make_group, references_of
 from daskmm.engine.grouping import Grouping
-from daskmm.engine.worker_task import Arguments, merge, n_records, pickled
+from daskmm.engine.worker_task import Arguments, merge, n_records, packed, pickled
 
 # Most records that one task merges.
 SPLIT_EVERY = 16
@@ -225,7 +225,7 @@ class GroupTasks:
         self._shared = _closure([key for group in groups for key in group.inputs], nodes)
         self.alone = not any(group.inputs for group in groups)
         self.groups: list[tuple[Any, tuple[Key, ...]]] = [
-            (pickled(group) if pickle else group, group.inputs) for group in groups
+            (packed(group) if pickle else group, group.inputs) for group in groups
         ]
 
     @functools.cached_property

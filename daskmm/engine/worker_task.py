@@ -10,6 +10,7 @@ import operator
 import pickle
 import threading
 import time
+import zlib
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -278,6 +279,17 @@ def pickled(value: Any) -> bytes:
     return bytes(dumps(value))
 
 
+def packed(group: Group) -> bytes:
+    """Pickle and compress a group; the keys of blocks are alike, so few bytes are left."""
+    return zlib.compress(pickled(group), 1)
+
+
+def unpacked(group: bytes) -> Group:
+    """Return the group of which `packed` made these bytes."""
+    found: Group = pickle.loads(zlib.decompress(group))
+    return found
+
+
 @dataclass(frozen=True)
 class Parcel:
     """A large pickled value that reports a size of 0 to the scheduler.
@@ -310,7 +322,7 @@ def run_pickled(group: bytes, name: str, call: bytes | Parcel, *inputs: Any) -> 
     Persisted blocks are read from the worker's memory. Calls are skipped if their blocks are not
     there, or if the worker gives them up; `name` is the name of the pass.
     """
-    loaded: Group = pickle.loads(group)
+    loaded = unpacked(group)
     values = dict(zip(loaded.inputs, inputs, strict=True))
     numbers = [call.number for call in loaded.calls]
     if loaded.persisted:
@@ -329,7 +341,7 @@ def run_pickled(group: bytes, name: str, call: bytes | Parcel, *inputs: Any) -> 
 
 def load_pickled(group: bytes, *inputs: Any) -> list[Any]:
     """Return the arguments of all calls of a pickled group, one after the other, to be kept."""
-    loaded: Group = pickle.loads(group)
+    loaded = unpacked(group)
     values = dict(zip(loaded.inputs, inputs, strict=True))
     with memory_recycled(), contextlib.closing(_loaded(loaded.calls, _Loader(values))) as calls:
         return [value for _, own in calls for value in own]

@@ -147,7 +147,9 @@ def projection(model: Any, sample: ArrayLike, labels: ArrayLike | None = None) -
     axis.set_xlabel(f"axis 1 ({shares[0]:.0%} of the spread between clusters)")
     axis.set_ylabel(f"axis 2 ({shares[1]:.0%})")
     low, high = _limits(points, centers[np.unique(clusters)])
-    axis.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
+    # Limits that are not automatic would be ignored where units are equal, with a message.
+    axis.set_xlim(low[0], high[0], auto=True)
+    axis.set_ylim(low[1], high[1], auto=True)
     n_outside = int(np.count_nonzero(((points < low) | (points > high)).any(axis=1)))
     outside = f", {n_outside:,} far outside" * (n_outside > 0)
     spans = high - low

@@ -528,6 +528,12 @@ def test_independent_columns_have_no_clusters():
             assert KMeans("auto", random_state=0, **given).fit(X).n_clusters_ == 1
 
 
+def test_an_empty_table_is_refused_as_such():
+    frame = pd.DataFrame({"town": pd.Series([], dtype=object), "age": pd.Series([], dtype=float)})
+    with pytest.raises(ValueError, match="0 sample"):
+        KMeans(1, distortion="mixed").fit(frame)
+
+
 def test_an_empty_batch_has_no_labels():
     frame, _ = table(60)
     for X, options in ((frame, {"distortion": "mixed"}), (frame[["age"]], {})):

@@ -1,7 +1,5 @@
 """Groups of calls: the nodes of dask's graphs that they run, and the order of their tasks."""
 
-import pickle
-
 import dask
 import dask.array as da
 import distributed
@@ -14,7 +12,7 @@ from daskmm.data.blocks import row_blocks
 from daskmm.engine.graph import SPLIT_EVERY, GroupTasks, TaskGraph
 from daskmm.engine.grouping import Grouping, consecutive_groups, streamed_groups, without_data
 from daskmm.engine.passes import Passes
-from daskmm.engine.worker_task import pickled, run_group
+from daskmm.engine.worker_task import pickled, run_group, unpacked
 
 CHUNKS = ((3, 1, 4, 2), (2,))
 VALUES = np.arange(20.0).reshape(10, 2)
@@ -103,7 +101,7 @@ def test_pickled_groups_make_the_same_calls(kind, weights, queues):
     for (plain, inputs), (sent, same) in zip(tasks.groups, sent_groups.groups, strict=True):
         assert set(inputs) == set(same)
         values = [dask.get(graph.nodes, key) for key in inputs]
-        loaded = pickle.loads(sent)
+        loaded = unpacked(sent)
         values_of = dict(zip(inputs, values, strict=True))
         found = run_group(loaded, weighed, (), *[values_of[key] for key in loaded.inputs]).total
         expected = run_group(plain, weighed, (), *values).total

@@ -50,6 +50,7 @@ def group_of(numbers, n_calls=16):
 
 def run(function, group, monkeypatch):
     monkeypatch.setattr(pickle, "loads", lambda value: value)
+    monkeypatch.setattr(worker_task, "unpacked", lambda group: group)
     return run_pickled(group, "pass", (function, ()))
 
 
@@ -95,6 +96,7 @@ def test_records_are_added_as_they_come_if_they_may_be(monkeypatch, record, any_
         return record([number])
 
     monkeypatch.setattr(pickle, "loads", lambda value: value)
+    monkeypatch.setattr(worker_task, "unpacked", lambda group: group)
     others = [number for number in range(16) if number not in some]
     parcel, few = Parcel((function, ()), any_order), record is Sum and any_order
     found = [run_pickled(group_of(calls), "pass", parcel) for calls in (others, some)]

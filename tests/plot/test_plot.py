@@ -153,14 +153,17 @@ def test_frames_are_drawn_without_warnings():
         plot.projection(model, frame.rename(columns={"a": "d"}))
 
 
-def test_rows_far_outside_do_not_squeeze_the_clusters():
+def test_rows_far_outside_do_not_squeeze_the_clusters(tmp_path, caplog):
     X = blobs(1500, 3, 4)
     model = quick(KMeans, 4).fit(X)
     whole = plot.projection(model, X).axes[0]
     spans = np.diff([whole.get_xlim(), whole.get_ylim()]).max()
     assert "outside" not in whole.get_title()
     far = np.vstack([X, np.full((3, 3), 500.0), np.full((2, 3), -700.0)])
-    axis = plot.projection(model, far, model.predict(far)).axes[0]
+    figure = plot.projection(model, far, model.predict(far))
+    drawn(figure, tmp_path / "projection.png")
+    assert not caplog.text
+    (axis,) = figure.axes
     assert np.diff([axis.get_xlim(), axis.get_ylim()]).max() < 3 * spans
     assert "1,505 rows, 5 far outside" in axis.get_title()
 

@@ -153,7 +153,8 @@ def test_workers_with_twice_the_projected_memory_take_data_three_times_as_large(
     ):
         pids = client.run(os.getpid)
         plan = model.plan(data)
-        assert plan.worker_memory_bytes == pytest.approx(2 * projected, rel=0.01)
+        # dask pauses workers that have filled .8 of their memory.
+        assert plan.worker_memory_bytes == pytest.approx(0.8 * 2 * projected, rel=0.01)
         assert plan.bytes_per_pass >= 3 * 2 * plan.worker_memory_bytes
         assert plan.peak_bytes_per_worker <= projected
         with warnings.catch_warnings():

@@ -10,8 +10,7 @@ struct Nearest {
   double bound;   // of the distance to any other centre
 };
 
-// Rows per tile; those of a tile are transformed together if 1/MANY are in doubt.
-constexpr Index BOUND_ROWS = 256, MANY = 4;
+constexpr Index BOUND_ROWS = 256;  // per tile
 
 // Bring labels and bounds up to date; mark the rows that have to be compared with all centres.
 template <class R> struct BoundTest : Entry {
@@ -88,7 +87,7 @@ template <class R> struct BoundTest : Entry {
       if (!a.doubtful[i]) a.lower[i] = bound;
     }
     if (n_doubtful == 0) return true;
-    const bool together = n_doubtful * MANY >= b;
+    const bool together = n_doubtful * MANY > b;
     if (together) coordinates.transform(rows, b, nullptr, exact);
     for (Index i = 0; i < b; i++) {
       if (!a.doubtful[start + i]) continue;

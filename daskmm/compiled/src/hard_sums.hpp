@@ -264,7 +264,7 @@ template <class R> struct KnownSums : Entry {
       needed[i] = a.moved[own[i]] || a.changed[own[i]] || served[i] < 0.0;
       n_needed += needed[i];
     }
-    const bool together = n_needed * 16 > b;
+    const bool together = n_needed * MANY > b;
     auto transform = [&](Index i) { coordinates.transform(input + i * p, 1, nullptr, exact + i * p); };
     if (together) coordinates.transform(input, b, nullptr, exact);
     for (Index i = 0; i < b; i++) {

@@ -32,7 +32,7 @@ ENTRY(row_terms, Terms) { return RUN(RowTerms, single_rows, repeated_length(a->p
 ENTRY(update_bounds, Bounds) { return RUN(BoundTest, single_rows, BOUND_ROWS); }
 ENTRY(mixture_sums, Mixture) { return RUN(MixtureSums, single_rows, a->tile); }
 
-#define RUN_SPARSE(sums) (a->wide ? SparseRows<int64_t>(*a).sums() : SparseRows<int32_t>(*a).sums())
+#define RUN_SPARSE(sums) (a->wide ? SparseRows<int64_t>{*a}.sums() : SparseRows<int32_t>{*a}.sums())
 ENTRY(sparse_products, Sparse) { return RUN_SPARSE(products); }
 ENTRY(sparse_sums, Sparse) { return RUN_SPARSE(sums); }
 ENTRY(labelled_sums, Sparse) { return RUN_SPARSE(labelled_sums); }

@@ -40,6 +40,9 @@ template <class R, class T> void shift_and_scale(const R* x, Index n, Index leng
 // Codes of squared Euclidean distances between complete rows; those of divergences are not negative.
 enum { ON_SPHERE = -3, WHITENED = -2, PLAIN = -1 };
 
+// Rows of a tile are transformed together if more than 1/MANY of them are needed.
+constexpr Index MANY = 4;
+
 // How rows of the input become rows in the model's coordinates, as the structure `A` says.
 template <class R, class A> struct Coordinates {
   const A& a;

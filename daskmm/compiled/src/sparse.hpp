@@ -7,8 +7,7 @@ namespace {
 
 template <class I> struct SparseRows {
   const Sparse& a;
-  const I *indices, *ends;
-  explicit SparseRows(const Sparse& a) : a(a), indices((const I*)a.indices), ends((const I*)a.indptr) {}
+  const I *const indices = (const I*)a.indices, *const ends = (const I*)a.indptr;
 
   // Write N vectors of columns of the product of one row.
   template <int N> INLINE void multiply_columns(Index row, Index column) const {
@@ -26,10 +25,10 @@ template <class I> struct SparseRows {
   }
   // Write X B; the columns of B fill whole cache lines.
   int products() const {
-    constexpr int L = LENGTH<double>, MOST = 256 / REGISTER_BYTES > 8 ? 8 : 256 / REGISTER_BYTES;
+    constexpr int L = LENGTH<double>;
     for (Index row = 0; row < a.n; row++)
       for (Index column = 0; column < a.n_columns;)
-        with_vectors<MOST>((a.n_columns - column) / L, [&](auto abreast) {
+        with_vectors<8>((a.n_columns - column) / L, [&](auto abreast) {
           multiply_columns<abreast.n>(row, column);
           column += abreast.n * L;
         });
