@@ -69,6 +69,8 @@ ALL = "all"
 _OF_MIXED = ("dates", "unknown")
 # Seconds to wait for a scheduler.
 _SCHEDULER_TIMEOUT = 10
+# Suffixes of files that labels are not written to; zarr arrays may have any other name.
+_OTHER_FILES = (".tsv", ".txt", ".gz", ".npy", ".npz", ".json", ".xlsx")
 
 
 def _demo(arguments: argparse.Namespace) -> None:
@@ -241,6 +243,8 @@ def _predict(arguments: argparse.Namespace) -> None:
             _check_replaceable(arguments.out, arguments.input)
         else:
             _check_unused(arguments.out)
+        if Path(arguments.out).suffix.lower() in _OTHER_FILES:
+            raise UserError(f"{arguments.out}: labels are written to .parquet, .csv or .zarr.")
         found = _predict_into(arguments.out, arguments)
     _report(arguments, found, lambda: describe_prediction(found))
 

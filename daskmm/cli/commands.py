@@ -22,8 +22,8 @@ MODELS = {
 _DASKMM = """\
 Cluster data larger than memory, and find the features that make the clusters.
 
-Rows are samples, columns are features, and all values are numbers. Data are read
-from disk in blocks, once per iteration; only a few blocks are in memory at a time."""
+Rows are samples and columns are features: numbers, or columns of any kind. Data are
+read from disk in blocks, a few times; only a few blocks are in memory at a time."""
 
 _DASKMM_EXAMPLE = """\
 a first session:

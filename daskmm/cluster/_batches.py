@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import dask.array as da
@@ -13,6 +14,8 @@ from daskmm.data.blocks import is_series
 from daskmm.data.foreign import unwrapped
 from daskmm.data.lazy import delayed_rows
 from daskmm.engine.distributed import computed
+
+_OFFSET = re.compile(r"([T ].*?) *(?:Z|[+-]\d\d(?::?\d\d)?)$")
 
 
 def batch_number(batch: Any) -> int:
@@ -66,6 +69,8 @@ def _numbers(labels: NDArray) -> NDArray[np.int64]:
     try:
         if labels.dtype.kind not in "MUO":
             raise ValueError
+        if labels.dtype.kind in "UO":  # a day is that of the time as written
+            labels = np.array([_OFFSET.sub(r"\1", str(label)) for label in labels])
         days = labels.astype("datetime64[D]")
     except ValueError:
         days = np.array(["NaT"], dtype="datetime64[D]")

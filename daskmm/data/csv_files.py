@@ -11,6 +11,7 @@ import math
 import re
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from daskmm.data.names import refuse_unknown
+from daskmm.data.names import listed, refuse_unknown
 
 # Bytes of text per block; its numbers take about half as many.
 _BLOCK_BYTES = 32_000_000
@@ -43,6 +44,7 @@ _NO_TEXT = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "#N/A"
 _MISSING = frozenset((*_NO_TEXT, *_NO_VALUE))
 _FLAGS = {"True": 1.0, "TRUE": 1.0, "true": 1.0, "False": 0.0, "FALSE": 0.0, "false": 0.0}
 # A time with its offset from UTC, which is ignored, as time zones of parquet files are.
+_DAY_FIRST = r"^(\d\d)\.(\d\d)\.(\d{4})"
 _OFFSET = r"([T ].*?) *(?:Z|[+-]\d\d(?::?\d\d)?)$"
 # Characters that may surround a number.
 _BLANKS = " \t\n\r\v\f"
@@ -629,6 +631,7 @@ def _dates(block: _Block, text: str, format: CsvFormat, series: Any) -> Any:
 
     written = series.str.strip()
     local = written.str.replace(_OFFSET, r"\1", regex=True)
+    local = local.str.replace(_DAY_FIRST, r"\3-\2-\1", regex=True)
     found = pd.to_datetime(local, format="ISO8601", errors="coerce")
     known = found.between(pd.Timestamp.min, pd.Timestamp.max)
     bad = (~known & written.notna() & (written != "")).to_numpy()
@@ -637,8 +640,8 @@ def _dates(block: _Block, text: str, format: CsvFormat, series: Any) -> Any:
         line, _ = next(itertools.islice(_rows(text, format.separator), row, None))
         raise ValueError(
             f"{block.path}, line {_line(block, format, line - 1)}: column {series.name!r} has "
-            f"{written.iloc[row]!r}, which is no date from 1678 to 2261, such as 2026-02-03 or "
-            "2026-02-03T12:30."
+            f"{written.iloc[row]!r}, which is no date from 1678 to 2261, such as 2026-02-03, "
+            "2026-02-03T12:30 or 03.02.2026."
         )
     return found.astype("datetime64[ns]")
 
@@ -656,10 +659,13 @@ def _of_file(path: str, text: str, format: CsvFormat) -> CsvFormat:
     n_skipped = before + max(header, 1)  # a header of numbers is refused below
     names = _names("".join(lines[before:n_skipped]), format.separator)
     if sorted(names) != sorted(format.names):
-        raise ValueError(
-            f"{path} has the columns {', '.join(map(repr, names))}, where the first file has "
-            f"{', '.join(map(repr, format.names))}."
+        further, absent = (
+            listed([repr(name) for name in (Counter(own) - Counter(other)).elements()])
+            for own, other in ((names, format.names), (format.names, names))
         )
+        said = [f"has {further}, which the first file lacks"] if further else []
+        said += [f"lacks {absent}, which the first file has"] if absent else []
+        raise ValueError(f"Files of a table need the same columns: {path} {', and '.join(said)}.")
     return replace(format, names=names, n_skipped=n_skipped)
 
 

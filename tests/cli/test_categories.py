@@ -127,6 +127,9 @@ def test_dates_are_read_as_written_without_their_offsets_from_utc(here):
     local = ["2026-01-01T09:30", "2026-07-01T09:30", "2026-07-01T09:30", "2026-02-03"]
     assert list(found[:4]) == list(map(pd.Timestamp, local))
     assert found.isna().iloc[4]
+    (here / "days.csv").write_text("day;x\n03.02.2026;1,5\n04.02.2026 12:30;2,5\n")
+    found = open_data("days.csv", mixed=True, dates=["day"]).compute()["day"]
+    assert list(found) == [pd.Timestamp("2026-02-03"), pd.Timestamp("2026-02-04T12:30")]
     (here / "days.csv").write_text("day,x\n9999-12-31,1\n")
     with pytest.raises(ValueError, match="'9999-12-31', which is no date from 1678 to 2261"):
         open_data("days.csv", mixed=True, dates=["day"]).compute()

@@ -170,6 +170,14 @@ def test_types_of_kept_columns_of_parquet(folder):
     assert found["cluster"].dtype == np.int32
 
 
+@pytest.mark.parametrize("out", ["labels.txt", "labels.csv.gz"])
+def test_labels_are_not_written_to_other_files(folder, tmp_path, capsys, out):
+    command = ["predict", str(folder / "run"), str(folder / "rows.csv"), "--out"]
+    assert main([*command, str(tmp_path / out)]) == 2
+    assert "labels are written to .parquet, .csv or .zarr" in capsys.readouterr().err
+    assert not (tmp_path / out).exists()
+
+
 @pytest.mark.parametrize("source", ["rows.csv", "rows.npy"])
 def test_labels_alone(folder, source):
     run = "run" if source == "rows.csv" else "of-array"

@@ -328,7 +328,9 @@ def test_an_update_with_earlier_or_other_rows_takes_no_date_of_a_later_look(seen
     assert (watch.series.numbers == 79).sum() == 1
 
 
-@pytest.mark.parametrize("kind", ["column", "dates", "series", "lazy column", "lazy array"])
+@pytest.mark.parametrize(
+    "kind", ["column", "dates", "times", "series", "lazy column", "lazy array"]
+)
 def test_batches_are_dates_or_numbers_in_any_form(kind):
     days = Days(seed=6)
     X, numbers = days.reference(5)
@@ -339,6 +341,7 @@ def test_batches_are_dates_or_numbers_in_any_form(kind):
     X, batches = {
         "column": (frame.assign(day=dates + pd.to_timedelta(np.arange(len(X)) % 24, "h")), "day"),
         "dates": (frame, [str(date.date()) for date in dates]),
+        "times": (frame, [f"{date.date()}T23:30:00-05:00" for date in dates]),
         "series": (frame, pd.Series(dates.date)),
         "lazy column": (lazy, "day"),
         "lazy array": (da.from_array(X, chunks=(500, -1)), da.from_array(numbers, chunks=700)),
