@@ -44,8 +44,9 @@ Halves = tuple[NDArray[np.int64], NDArray[np.int64]]
 DENSITY, EVIDENCE, PER_FEATURE = 0.65, 2.4, 5.0
 # Largest overlap; also the overlap of groups whose medians are not in the order of their means.
 WIDEST = 10.0
-# Unions of groups overlap less than this, unless the groups are only cells of one cluster.
-_NO_CELLS = 2.0
+# Unions of groups overlap less than this, unless the groups are only cells of one cluster. Cells of
+# which more than this share is left, and more than a few, have hardly been merged.
+_NO_CELLS, _HARDLY_MERGED, _FEW_CELLS = 2.0, 0.9, 3
 # Windows consist of four bins of this width; their centres are -.05, 0, ….
 _BIN, _FIRST, _N_BINS = 0.05, -0.15, 26
 _LOW, _HIGH, _BETWEEN = slice(0, 3), slice(20, 23), slice(7, 16)
@@ -212,7 +213,7 @@ def merged(data: Scatter, groups: Sequence[Halves]) -> Merging:
     Cells of one cluster in many dimensions can have gaps between all pairs, since the rows between
     two cells belong to other cells. But unions of such cells overlap strongly. So three groups or
     more count as divided only if the overlap is also less than 2 for one of the three next lower
-    numbers of groups.
+    numbers of groups; or less than 1, if hardly any of more than three cells had been merged.
     """
     queue = _Queue(data, groups)
     overlaps: dict[int, float] = {}
@@ -227,7 +228,9 @@ def merged(data: Scatter, groups: Sequence[Halves]) -> Merging:
     if divided is None:
         return Merging(overlaps, one)
     lower = [overlaps[number] for number in range(max(2, len(divided) - 3), len(divided))]
-    return Merging(overlaps, divided if min(lower, default=0.0) < _NO_CELLS else one)
+    whole = len(divided) > max(_FEW_CELLS, _HARDLY_MERGED * len(groups))
+    limit = 1.0 if whole else _NO_CELLS
+    return Merging(overlaps, divided if min(lower, default=0.0) < limit else one)
 
 
 class _Queue:

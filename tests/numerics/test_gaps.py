@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from sklearn.cluster import KMeans
 
 from daskmm.numerics.gaps import DENSITY, EVIDENCE, PER_FEATURE, WIDEST, merged, scatter_of
 
@@ -100,6 +101,18 @@ def test_cells_of_two_clusters_are_merged_to_two_groups(n_cells):
     assert [number for number, value in found.overlaps.items() if value < 1] == [2]
     sides = [np.unique(np.concatenate(halves) >= 900) for halves in found.groups]
     assert sorted(len(side) for side in sides) == [1, 1]
+
+
+@pytest.mark.parametrize("n_cells", [15, 30])
+def test_cells_of_a_cube_that_hardly_merge_are_one_cluster(n_cells):
+    """Nearly all pairs have a gap, and the first unions overlap by less than 2."""
+    rng = np.random.default_rng(5)
+    rows = rng.uniform(size=(9000, 30))
+    cells = KMeans(n_cells, n_init=1, max_iter=20, random_state=5).fit_predict(rows)
+    groups = halves_of(cells, rng)
+    found = merged(scatter_of(rows, np.ones(9000), groups), groups)
+    assert 1.0 < found.overlaps[n_cells - 1] < 2.0
+    assert len(found.groups) == 1
 
 
 def test_groups_far_from_all_neighbours_are_merged_in_the_end():
