@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from numbers import Integral
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +54,8 @@ def largest_weight(bound: float | None, weight: float, n_clusters: int) -> float
     """
     if bound is None:
         return math.inf
-    return float(bound) if isinstance(bound, int) else bound * weight / n_clusters
+    whole = isinstance(bound, Integral)  # integers of numpy, too
+    return float(bound) if whole else float(bound) * weight / n_clusters
 
 
 def with_bounded_sizes(

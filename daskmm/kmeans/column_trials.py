@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -198,7 +198,9 @@ class ColumnTrials(OnSample):
         spread = distortion.spread(rows, weights)
         problem = sample_problem(rows, weights, PowerUpdate(distortion, partial), spread)
         critical = critical_power(rows, weights, distortion)
-        return [nearest(rows, state) for state in annealed(problem, starts, KNOWING, critical)]
+        states = annealed(problem, starts, KNOWING, critical)
+        # Rows of a null may lack all values; they are as near to one centre as to another.
+        return [np.maximum(nearest(rows, replace(state, gaps=True)), 0) for state in states]
 
     def _partition(self, rows: Any, labels: Labels) -> Partition:
         left = _dispersion(rows, self.weights, labels, self.distortion, self.groups)

@@ -101,7 +101,9 @@ def test_a_resumed_fit_ends_as_an_uninterrupted_one(unequal, tmp_path):
 
 def test_integers_are_sizes_and_numbers_are_multiples_of_the_mean():
     assert largest_weight(2, 100.0, 10) == 2.0
+    assert largest_weight(np.int64(2), 100.0, 10) == 2.0
     assert largest_weight(2.0, 100.0, 10) == 20.0
+    assert largest_weight(np.float32(2.0), 100.0, 10) == 20.0
     assert largest_weight(None, 100.0, 10) == np.inf
 
 

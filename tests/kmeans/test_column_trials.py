@@ -135,6 +135,20 @@ def test_mixed_columns_are_shares_of_their_own_divergence():
     )
 
 
+def test_rows_of_a_null_may_lack_all_values():
+    rng = np.random.default_rng(0)
+    coded = np.column_stack([rng.normal(size=N), rng.integers(K, size=N)])
+    coded[np.arange(N), rng.integers(2, size=N)] = np.nan
+    expansion = Expansion(np.array([NUMBER, CATEGORY]), np.array([1, K]))
+    wide = expansion.expand(coded)
+    moments = np.nanmean(wide, axis=0), np.nanvar(wide, axis=0), (~np.isnan(wide)).mean(axis=0)
+    coordinates, distortion, _ = measured(expansion, *moments, True)
+    sample = Sample(coordinates.to_model(coded), np.ones(N))
+    trials = trials_of(sample, N, 0, Metric(distortion, expansion.groups))
+    within = trials.null_within(trials.equal_weights, K, 0)
+    assert ((within > 0) & (within <= 1)).all()
+
+
 @pytest.mark.long
 def test_the_penalty_of_mixed_columns_is_chosen():
     rng = np.random.default_rng(0)
