@@ -48,7 +48,6 @@ def nearest_centers(
         labels and distances are undefined then.
     """
     dtype, tile, fields = _fields(rows, coordinates, prepared)
-    fields["rounding"] = product_rounding(dtype, rows.shape[1])
     fields["n_listed"] = 0 if lists is None else lists.shape[1]
     fields |= prepared.leading(dtype, rows, coordinates)
     of_rows = {"labels": labels, "distances": distances, "others": others, "lists": lists}
@@ -80,7 +79,6 @@ def nearest_listed(
     only read.
     """
     dtype, tile, fields = _fields(rows, coordinates, prepared)
-    fields["rounding"] = product_rounding(dtype, rows.shape[1])
     fields["n_listed"] = lists.shape[1]
     of_rows = {"labels": labels, "lists": lists}
     call_in_parts("nearest_listed", rows, dtype, tile, of_rows, fields)
@@ -94,4 +92,5 @@ def _fields(
     frame = frame_of(coordinates)
     dtype = prepared.dtype_for(rows, frame["scale"], -np.inf)
     tile = tile_rows(len(rows), k, p, dtype)
-    return dtype, tile, frame | prepared.fields(dtype) | NO_SUMS
+    fields = frame | prepared.fields(dtype) | NO_SUMS | {"rounding": product_rounding(dtype, p)}
+    return dtype, tile, fields
