@@ -28,7 +28,7 @@ from daskmm.auto.lam import STARTS
 from daskmm.engine.first_pass import Survey
 from daskmm.engine.moments import Sample
 from daskmm.engine.passes import tree_reduce
-from daskmm.kmeans.trials import Trials, sample_rows, spawned, thinned
+from daskmm.kmeans.trials import Trials, filled, sample_rows, spawned, thinned
 from daskmm.numerics.rows import Coordinates
 from daskmm.storage.records import registered
 
@@ -143,8 +143,12 @@ def _in_own_units(survey: Survey) -> Survey:
 
 
 def _trials(sample: Sample, n_rows: int, seed: int) -> tuple[Trials, Trials]:
-    """Draw rows of a sample without outliers; return them as they are and standardised."""
+    """Draw rows of a sample without outliers; return them as they are and standardised.
+
+    Missing values become the mean of the feature.
+    """
     rows, weights = thinned(sample.rows, sample.weights, n_rows, seed)
+    rows = filled(rows, weights)
     near = ~far_rows(rows, weights)
     own = Trials.of(Sample(rows[near], weights[near]), n_rows, seed)
     scale = np.sqrt(np.where(own.varying, own.variance, 1.0))

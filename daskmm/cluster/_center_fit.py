@@ -36,12 +36,7 @@ from daskmm.cluster._parameters import (
     is_small,
     wanted_rows,
 )
-from daskmm.cluster._warnings import (
-    warn_convergence,
-    warn_of_identifiers,
-    warn_of_outcome,
-    warn_of_scale,
-)
+from daskmm.cluster._warnings import warn_convergence, warn_of_identifiers, warn_of_outcome
 from daskmm.data.blocks import Layout
 from daskmm.data.input import read_weighted
 from daskmm.data.mixed import Coding, expansion_of
@@ -290,26 +285,17 @@ class CenterRecipe:
     def _scaling(self, layout: Layout) -> bool | str:
         """Return whether to standardise features, or "auto" where the sample decides.
 
-        The sample decides only for squared distances of dense rows without missing values. Values
-        that are mostly 0 are counts of the same kind of thing, and standardising would favour the
-        rarest ones.
+        The sample decides only for squared distances of dense rows. Values that are mostly 0 are
+        counts of the same kind of thing, and standardising would favour the rarest ones.
         """
         if self.model.standardize != "auto":
             return bool(self.model.standardize)
-        dense = self.model.missing == "error" and not layout.sparse
-        return "auto" if dense and self.model.distortion == "sqeuclidean" else False
-
-    def _has_no_scale(self, layout: Layout) -> bool:
-        """Return whether "auto" would decide about the scale if no values were missing."""
-        squared = self.model.standardize == "auto" and self.model.distortion == "sqeuclidean"
-        return squared and not layout.sparse
+        return "auto" if self.model.distortion == "sqeuclidean" and not layout.sparse else False
 
     def _choose_scale(self, choices: Choices) -> Choices:
         """Choose the scale of the features, if the sample decides about it."""
         survey = choices.survey
         if self._scaling(choices.layout) != "auto":
-            if self._has_no_scale(choices.layout):
-                warn_of_scale(self.model, survey.variance)
             return choices
         some = some_clusters(survey, self.model.n_clusters)
         chosen, path = choose_scale(survey, some, SCALE_SEED, choices.layout.lazy)

@@ -121,9 +121,9 @@ standardize : bool or "auto", default="auto"
     function, and centres are given and reported in the input's units. "auto" does so if clusters
     of standardised features have a clearly larger information gain, by 5 % and by .05 nats, than
     those of the features as they are, on the sample of the first pass without its farthest rows
-    (see `daskmm.selection.information_gain`). It leaves features as they are for sparse rows,
-    ``missing="partial"`` and other distortions than "sqeuclidean". Standardising gives noisy
-    features less weight.
+    (see `daskmm.selection.information_gain`). It leaves features as they are for sparse rows
+    and other distortions than "sqeuclidean"; missing values count as the mean of the feature there.
+    Standardising gives noisy features less weight.
 """,
     "distortion": """
 distortion : {"sqeuclidean", "kl", "poisson", "itakura-saito", "gamma", "logistic", "mahalanobis", \

@@ -84,8 +84,8 @@ def scale_in_words(model: Any) -> str | None:
     if asked != "auto" or distortion is None:
         return "not standardised"
     return (
-        "not standardised: 'auto' decides only for squared distances of dense rows without missing "
-        "values, and otherwise leaves features as they are"
+        "not standardised: 'auto' decides only for squared distances of dense rows, and otherwise "
+        "leaves features as they are"
     )
 
 

@@ -10,18 +10,14 @@ from typing import Any
 
 import numpy as np
 from dask.base import is_dask_collection
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from daskmm.data.names import counted, feature_names, listed
 from daskmm.mm.context import FitContext
 from daskmm.mm.driver import Outcome
-from daskmm.storage.readable import readable_share
 
 # Folder of the library, in the form in which stack frames name it.
 _LIBRARY = str(Path(__file__).parents[1])
-# A feature with this share of the variance decides nearly alone about squared distances.
-_NEARLY_ALL = 0.95
 _STOPPED = "A callback asked the fit to stop: it has not converged."
 
 
@@ -53,20 +49,6 @@ def warn_of_identifiers(model: Any, features: Sequence[int]) -> None:
                 "like measurements."
             )
         warn_user(told, UserWarning)
-
-
-def warn_of_scale(model: Any, variance: NDArray[np.float64]) -> None:
-    """Warn if one feature has nearly all of the variance, and nothing decided about the scale."""
-    share = float(variance.max() / max(variance.sum(), 1e-300))
-    if len(variance) > 1 and share > _NEARLY_ALL:
-        name = feature_names(model)[int(variance.argmax())]
-        warn_user(
-            f"Feature {name!r} has {readable_share(share)} of the variance, so the clusters may be "
-            "slices of it. standardize='auto' leaves features with missing values as they are. If "
-            "their units do not compare, give standardize=True (--standardize); False ends this "
-            "warning.",
-            UserWarning,
-        )
 
 
 def warn_of_empty_rows(labels: Any, mixed: bool) -> None:

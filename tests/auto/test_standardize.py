@@ -178,7 +178,6 @@ def test_where_there_is_no_choice():
         {"distortion": "cosine"},
         {"distortion": "mahalanobis"},
         {"distortion": "euclidean"},
-        {"missing": "partial"},
     ):
         model = KMeans(4, random_state=0, **settings).fit(rows)
         np.testing.assert_array_equal(model.scale_, 1)
