@@ -189,13 +189,19 @@ class _Naming:
     def names(self) -> list[str]:
         """Name clusters by the features with the largest contributions.
 
-        Clusters with the same words are told apart by "very", by more features, by the mean of the
-        first feature, or by a number, whichever comes first.
+        Clusters with the same words are told apart by "very", by the mean of the first feature if
+        they differ most in it, by more features, by that mean, or by a number, whichever comes
+        first.
         """
         names = [self._named(cluster, _USUAL) for cluster in range(len(self.parts))]
         for group in _alike(names):
             if (feature := self._far_apart(group)) is not None:
                 self._tell_apart(names, group, feature)
+        away = self.signs * np.sqrt(self.parts)
+        for group in _alike(names):
+            if (feature := self._first(group)) == np.ptp(away[group], axis=0).argmax():
+                for cluster in group:
+                    names[cluster] = self._named(cluster, _USUAL, feature)
         for most in range(_USUAL + 1, _MOST + 1):
             for cluster in chain(*_alike(names)):
                 names[cluster] = self._named(cluster, most)

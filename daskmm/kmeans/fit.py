@@ -41,6 +41,8 @@ _ROWS_NEARBY, _ROWS_PER_FEATURE = 10_000, 20
 # Iterations in a row with a relative change below `tol` that end the steps over the full data after
 # annealing on samples. One is enough: the annealing, which can stand still for a while, is over.
 _CALM_READS = 1
+# Relative error of sums of weights, which depend on the order of the rows.
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,8 @@ class CentersFit:
     def most(self) -> float:
         """Largest weight that a cluster may have."""
         method = self.method
-        return largest_weight(method.max_cluster_size, self.survey.weight, method.n_clusters)
+        most = largest_weight(method.max_cluster_size, self.survey.weight, method.n_clusters)
+        return most * (1.0 + _ROUNDING)
 
     @property
     def bounds(self) -> Bounds | None:

@@ -265,6 +265,18 @@ def test_small_differences_name_no_cluster():
     ]
 
 
+def test_clusters_that_differ_most_in_their_first_feature_are_told_apart_by_its_mean():
+    flights = [[14.9, 745.0], [13.1, 226.0], [12.9, 496.0], [11.2, 2498.0], [12.1, 1039.0]]
+    sizes = {"cluster_sizes_": np.array([63, 58, 50, 40, 74])}
+    assert named(flights, ["delay", "distance"], **sizes) == [
+        "low distance (745)",
+        "low distance (226)",
+        "low distance (496)",
+        "high distance",
+        "average",
+    ]
+
+
 def test_no_cluster_is_named_after_a_feature_that_most_of_its_rows_lack():
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(300, 3))

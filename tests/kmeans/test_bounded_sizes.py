@@ -61,6 +61,13 @@ def test_weights_count_in_sizes(unequal):
     assert sizes.max() <= 1.5 * weights.sum() / 6
 
 
+def test_one_cluster_holds_all_rows_though_sums_of_weights_are_rounded():
+    rng = np.random.default_rng(0)
+    rows, weights = rng.normal(size=(70_001, 2)), 1e3 * rng.random(70_001) ** 4
+    model = KMeans(1, random_state=0, max_cluster_size=1.0).fit(rows, sample_weight=weights)
+    assert model.cluster_sizes_[0] == pytest.approx(weights.sum())
+
+
 def test_a_bound_that_holds_anyway_changes_nothing(unequal):
     bounded, free = fitted(KMeans, unequal, len(unequal)), fitted(KMeans, unequal, None)
     np.testing.assert_array_equal(bounded.cluster_centers_, free.cluster_centers_)
