@@ -25,6 +25,7 @@ from daskmm.cli.printing import (
     describe_look,
     describe_plan,
     describe_prediction,
+    describe_reference,
     describe_run,
     describe_update,
 )
@@ -333,6 +334,7 @@ def _monitor(arguments: argparse.Namespace) -> int:
     place = local_path(run.path, "A run that is monitored") / MONITOR
     with reserved(place), _scheduler(arguments.scheduler), _noted_warnings():
         watch = _watch(run, place, arguments)
+        learned = "" if place.exists() else describe_reference(watch, arguments.batches)
         data = open_for(run.model, arguments.input, **_format(arguments))
         look = watch.look(data, arguments.batch)
         if arguments.picture:
@@ -343,7 +345,7 @@ def _monitor(arguments: argparse.Namespace) -> int:
         watch.save(place)
     found = {"run": str(run.path), "input": arguments.input, "drifted": look.drifted}
     found |= {"reasons": look.reasons, **plain(asdict(look))}
-    _report(arguments, found, lambda: describe_look(look))
+    _report(arguments, found, lambda: learned + describe_look(look))
     if look.drifted and arguments.quiet and not arguments.json:
         print(f"daskmm: {printable_lines(describe_look(look))}", file=sys.stderr)
     return DRIFT if look.drifted else 0

@@ -167,7 +167,7 @@ reference rows once. After 'daskmm update' the series of the columns continue, a
 the update become the reference of the clusters.""",
     """\
 example:
-  daskmm monitor run monday.parquet --batches day || echo "look at run"
+  daskmm monitor run monday.parquet --batches date || echo "look at run"
   daskmm monitor run tuesday.parquet --batch 2026-03-03 --picture drift.png --json
   daskmm monitor run tuesday.parquet --report""",
 )

@@ -72,6 +72,17 @@ def describe_prediction(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def describe_reference(watch: Any, column: str | None) -> str:
+    """Say how many batches a new monitor has learned from a column; nothing without a column."""
+    if column is None:
+        return ""
+    numbers = watch.series.numbers
+    line = f"reference: {counted(len(numbers), 'batch')}, told apart by the column {column!r}"
+    if len(numbers) > 1 and numbers.min() >= 1 and numbers.max() <= 31:
+        line += "; its numbers may be days of a month, which dates would tell apart by month"
+    return f"{line}\n"
+
+
 def describe_look(look: Any) -> str:
     """Describe what a monitor saw in a batch."""
     cost = f"cost {look.cost / look.reference_cost:.3g} times that of the reference"

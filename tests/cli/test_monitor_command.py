@@ -146,6 +146,22 @@ def test_batches_are_told_by_a_column_and_a_date(days, capsys):
     assert "batches must be dates or whole numbers" in capsys.readouterr().err
 
 
+def test_the_first_look_says_which_batches_the_reference_has(days, capsys):
+    main(["monitor", "run", "from-30.parquet", "--batches", "day"])
+    assert "reference: 30 batches, told apart by the column 'day'\n" in capsys.readouterr().out
+    main(["monitor", "run", "from-32.parquet"])
+    assert "reference:" not in capsys.readouterr().out
+
+
+def test_numbers_that_may_be_days_of_a_month_are_told_of(days, capsys):
+    rows = pd.read_parquet("from-0.parquet")
+    rows.assign(day=rows["day"].dt.day).to_parquet("numbered.parquet")
+    main(
+        ["monitor", "run", "from-30.parquet", "--reference", "numbered.parquet", "--batches", "day"]
+    )
+    assert "its numbers may be days of a month" in capsys.readouterr().out
+
+
 def test_levels_that_the_fit_did_not_see_stop_no_command(days, capsys):
     rows = pd.read_parquet("from-30.parquet")
     rows.loc[:29, "plan"] = "gold"
