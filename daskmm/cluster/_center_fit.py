@@ -440,6 +440,7 @@ class CenterRecipe:
     def _method(self, layout: Layout) -> Method:
         """Return the choices of a fit to a table of this layout."""
         model = self.model
+        self._check_sizes()
         # The critical power of real rows lies between −1 (rows along one direction) and that of
         # noise.
         schedule = model._schedule(lambda: -math.sqrt(layout.n_features))

@@ -85,6 +85,8 @@ class CentersFit:
         Number of coincident centres that were moved.
     settled : bool
         Whether turning the metric once more gains nothing.
+    most_even : Outcome or None
+        The outcome whose largest cluster is smallest, once clusters have been divided.
     divided : bool
         Whether no cluster that is too large can be divided further.
     """
@@ -106,6 +108,7 @@ class CentersFit:
     before: Sequence[list[IterationRecord]] = ()
     n_split: int = 0
     settled: bool = False
+    most_even: Outcome[CenterState] | None = None
     divided: bool = False
 
     @property
@@ -285,7 +288,20 @@ def _with_bounded_sizes(fit: CentersFit) -> CentersFit:
     after = with_bounded_sizes(
         fit.problem, fit.result, fit.survey.core, fit.most, fit.seeds[0], fit.context
     )
-    return replace(fit, divided=True) if after is None else replace(fit, result=after)
+    if after is None:
+        return replace(fit, divided=True)
+    best = fit.result if fit.most_even is None else fit.most_even
+    return replace(fit, result=after, most_even=min(best, after, key=_largest))
+
+
+def _most_even(fit: CentersFit) -> CentersFit:
+    """Take the outcome whose largest cluster is smallest, since rounds may enlarge it again."""
+    assert fit.most_even is not None
+    return replace(fit, result=fit.most_even)
+
+
+def _largest(outcome: Outcome[CenterState]) -> float:
+    return float(outcome.scored.cluster_weights.max())
 
 
 def _at_medians(fit: CentersFit) -> CentersFit:
@@ -311,7 +327,11 @@ def _has_other_start(fit: CentersFit) -> bool:
 
 
 def _has_bounded_sizes(fit: CentersFit) -> bool:
-    return fit.divided or bool(fit.result.scored.cluster_weights.max() <= fit.most)
+    return fit.divided or _largest(fit.result) <= fit.most
+
+
+def _was_divided(fit: CentersFit) -> bool:
+    return fit.most_even is not None
 
 
 def _has_no_empty_cluster(fit: CentersFit) -> bool:
@@ -360,6 +380,7 @@ def center_stages(method: Method, lazy: bool) -> list[Stage[CentersFit] | Repeat
     if method.max_cluster_size is not None:
         divide = Stage("bounded sizes", _with_bounded_sizes)
         stages.append(Repeat((divide,), _has_bounded_sizes, MOST_ROUNDS, CenterCosts.bounded_sizes))
+        stages.append(Stage("most even sizes", _most_even, needed=_was_divided, after_stop=True))
     if method.learns_metric:
         turn = Stage("metric", _turned, needed=_may_turn)
         stages.append(Repeat((turn,), lambda fit: fit.settled, TURNS, CenterCosts.turns))

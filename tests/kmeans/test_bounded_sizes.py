@@ -90,6 +90,8 @@ def test_a_bound_below_the_mean_size_is_refused(unequal):
 def test_fits_whose_sizes_cannot_be_bounded_are_refused(unequal, settings):
     with pytest.raises(ValueError, match=r"max_cluster_size=2\.0 needs complete rows"):
         fitted(KMeans, unequal, 2.0, **settings)
+    with pytest.raises(ValueError, match=r"max_cluster_size=2\.0 needs complete rows"):
+        KMeans(6, max_cluster_size=2.0, **settings).plan(unequal)
 
 
 def test_a_resumed_fit_ends_as_an_uninterrupted_one(unequal, tmp_path):
@@ -104,6 +106,14 @@ def test_a_resumed_fit_ends_as_an_uninterrupted_one(unequal, tmp_path):
             fitted(KMeans, unequal, 1.5, checkpoint=path, callbacks=[stop_at])
         again = fitted(KMeans, unequal, 1.5, checkpoint=path)
         np.testing.assert_array_equal(again.cluster_centers_, whole.cluster_centers_)
+
+
+def test_the_smallest_of_all_rounds_is_kept_where_the_bound_is_out_of_reach(unequal):
+    with pytest.warns(ConvergenceWarning, match="is not met"):
+        tight = fitted(KMeans, unequal, 1.01)
+    free = fitted(KMeans, unequal, None)
+    assert tight.cluster_sizes_.max() < 0.9 * free.cluster_sizes_.max()
+    np.testing.assert_array_equal(tight.cluster_sizes_, np.bincount(tight.labels_))
 
 
 def test_integers_are_sizes_and_numbers_are_multiples_of_the_mean():
