@@ -27,7 +27,8 @@ from daskmm.numerics.sparse_rows import dense
 
 FloatArray = NDArray[np.float64]
 
-# Rows drawn per new cluster; more lower the cost of a tree by less than they cost in memory.
+# Rows drawn per new cluster. More rows would lower the cost of a tree little for the memory that
+# they take.
 ROWS_PER_CLUSTER = 48
 # Hard steps within a cluster, the relative change that ends them, and how far they move centres.
 _MAX_ITER, _TOL, _RELAXATIONS = 20, 1e-3, (1.5,)
@@ -42,7 +43,7 @@ class Drawn:
     labels : ndarray of int32 of shape (n_drawn,)
         Cluster of each row.
     keys : ndarray of shape (n_drawn,)
-        Random numbers; of each cluster the rows with the smallest keys are kept.
+        Random numbers; each cluster keeps its rows with the smallest keys.
     rows : ndarray of shape (n_drawn, n_features)
         The rows in the model's coordinates.
     weights : ndarray of shape (n_drawn,)
@@ -157,8 +158,8 @@ def divided(
     n_clusters : int
         Number of clusters after it.
     by : {"cost", "size", "equal"}
-        How many of them each cluster is divided into: in proportion to the cost or to the weight of
-        its rows, or as many as the others.
+        How the parts are shared out among clusters: in proportion to the cost or to the weight of
+        their rows, or equally.
     seed : int
         Seed of the draws.
 

@@ -43,7 +43,7 @@ def near_rows(
     sample : Sample
         Rows in the coordinates of the distortion.
     n_clusters : int
-        Number of clusters. With more than `MANY_CLUSTERS`, rows are compared with so many centres.
+        Number of clusters; rows are compared with at most `MANY_CLUSTERS` centres.
     trim : float
         Share of the weight of the rows that are far. At least `n_clusters` rows are near.
     seed : int

@@ -23,7 +23,7 @@ class FitContext:
     Parameters
     ----------
     journal : Journal, optional
-        Kept in memory by default.
+        Journal of the fit; by default one in memory.
     callbacks : sequence of callable
         Called with the record of each iteration over the full data. Callbacks with methods
         `expect` and `follow`, such as progress bars, are also informed of all stages.

@@ -33,8 +33,8 @@ def critical_power(
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features), float64
-        A sample, in the model's coordinates. NaN are missing values. Of large sparse samples, only
-        some rows are used.
+        A sample, in the model's coordinates. NaN are missing values. Only some rows of a large
+        sparse sample are used.
     row_weights : ndarray of shape (n_rows,), float64
         Sample weights.
     distortion : Distortion

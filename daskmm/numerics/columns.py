@@ -76,8 +76,8 @@ class MixedCoordinates:
     expansion : Expansion
         The features of the coded columns.
     mean, scale, shift : ndarray of shape (n_features,)
-        Parameters of the coordinates. They standardise numbers, and smooth flags and levels, whose
-        means are shares.
+        Parameters of the coordinates. Numbers are standardised; flags and levels, whose means are
+        shares, are smoothed.
     """
 
     expansion: Expansion
