@@ -314,7 +314,11 @@ def _told(
         raise ValueError(f"{path} cannot be read as csv: it has no lines but comments.")
     separators = (separator,) if separator else _SEPARATORS
     decimals = (decimal,) if decimal else (".", ",")
-    tries = [_Try.of(lines, one, mark) for one in separators for mark in decimals if one != mark]
+    formats = [(one, mark) for one in separators for mark in decimals if one != mark]
+    try:
+        tries = [_Try.of(lines, *format) for format in formats]
+    except csv.Error as error:  # a very long field
+        raise ValueError(f"{path} cannot be read as csv: {error}.") from error
     best = max(tries, key=lambda found: found.score)
     if best.uneven is not None:
         line, n_fields = best.uneven

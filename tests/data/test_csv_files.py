@@ -197,6 +197,12 @@ def test_a_quote_without_its_end_in_kept_text_takes_no_further_rows(tmp_path, va
         csv_files.open_csv(str(tmp_path / "x.csv"), ["x"], keep=["label"]).compute()
 
 
+def test_a_very_long_field_among_the_first_lines_is_refused_with_the_file(tmp_path):
+    (tmp_path / "x.csv").write_text(f"x,label\n1,{'a' * 200_000}\n2,b\n")
+    with pytest.raises(ValueError, match=r"x\.csv cannot be read as csv: field larger than"):
+        csv_files.open_csv(str(tmp_path / "x.csv"), ["x"], keep=["label"])
+
+
 @pytest.mark.parametrize("last", ["3", "inf"])
 def test_a_line_of_two_quotes_is_a_row_without_a_value(tmp_path, last):
     # Infinities are read by Python, other rows by Arrow.
