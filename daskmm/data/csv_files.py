@@ -596,8 +596,9 @@ def _by_python(block: _Block, text: str, format: CsvFormat, kinds: dict[Any, str
         if not row:
             raise misfit(
                 line,
-                f"the row that begins with {whole[:80]!r} has a quote that is not closed, or a "
-                f"field of more than {csv.field_size_limit():,} characters",
+                f"the row that begins with {whole[:80]!r} has a quote that is not closed, a field "
+                f"of more than {csv.field_size_limit():,} characters, or a line break within "
+                "quotes where two blocks of the file meet (compressed files are read whole)",
             )
         if len(row) != len(format.names):
             hint = ", perhaps of a quote that is not closed" if whole.count('"') % 2 else ""
