@@ -108,19 +108,13 @@ class BandwidthPath:
 @registered
 @dataclass(frozen=True)
 class Followed:
-    """A path of bandwidths, and the feature weights with which a fit begins.
-
-    Attributes
-    ----------
-    path : BandwidthPath
-        The path.
-    first_weights : ndarray of shape (n_features,) or None
-        Feature weights from which the fit starts; None for equal ones. They are the weights that
-        the path learned at the chosen bandwidth. If the fit has no more rows than the path, they
-        are the weights from which the path started there, so that the fit repeats the path.
-    """
+    """A path of bandwidths, and the feature weights with which a fit begins."""
 
     path: BandwidthPath
+    # Feature weights from which the fit starts, (n_features,); None for equal ones. They are the
+    # weights that the path learned at the chosen bandwidth. If the fit has no more rows than the
+    # path, they are the weights from which the path started there, so that the fit repeats the
+    # path.
     first_weights: FloatArray | None
 
 

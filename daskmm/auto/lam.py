@@ -155,17 +155,11 @@ class LamPath(OverStarts):
 
 
 class Tried(NamedTuple):
-    """Penalties that were tried, and the clusters at the chosen one.
+    """Penalties that were tried, and the clusters at the chosen one."""
 
-    Attributes
-    ----------
-    path : LamPath
-        Gains and feature weights.
-    centers : ndarray of shape (n_clusters, n_features), float64, or None
-        Centres in the model's coordinates; None if each penalty is judged by its own clusters.
-    """
-
-    path: LamPath
+    path: LamPath  # gains and feature weights
+    # Centres in the model's coordinates, (n_clusters, n_features); None if each penalty is judged
+    # by its own clusters.
     centers: FloatArray | None = None
 
 
@@ -390,21 +384,11 @@ def _try_lam_held_out(
 @registered
 @dataclass(frozen=True)
 class Ended:
-    """Last clusters of a start.
+    """Last clusters of a start."""
 
-    Attributes
-    ----------
-    labels : ndarray of shape (n_rows,)
-        Cluster of each row.
-    partition : Partition
-        Variance that the labels leave unexplained.
-    weights : ndarray of shape (n_columns,)
-        Weights of the columns.
-    """
-
-    labels: Labels
-    partition: Partition
-    weights: FloatArray
+    labels: Labels  # cluster of each row, (n_rows,)
+    partition: Partition  # variance that the labels leave unexplained
+    weights: FloatArray  # of the columns, (n_columns,)
 
 
 def _ends(

@@ -50,18 +50,13 @@ _CLEARLY, _CLEAR_NATS = 0.05, 0.05
 @registered
 @dataclass(frozen=True)
 class ScaleChoice:
-    """Information gain of the clusters of features as they are, and of standardised features.
+    """Information gain of the clusters of features as they are, and of standardised features."""
 
-    Attributes
-    ----------
-    gains_as_they_are, gains_standardized : ndarray of shape (n_starts,), float64
-        Gain of each start over the null, in nats; empty if the standard deviations hardly differ.
-    n_clusters, n_rows : int
-        Number of clusters (at most 32), and number of rows of the sample.
-    """
-
+    # Gain of each start over the null, in nats, (n_starts,); empty if the standard deviations
+    # hardly differ.
     gains_as_they_are: FloatArray
     gains_standardized: FloatArray
+    # Number of clusters (at most 32), and number of rows of the sample.
     n_clusters: int
     n_rows: int
 

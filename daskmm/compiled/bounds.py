@@ -34,27 +34,18 @@ _LISTED, _SHARE_LISTED = 32, 1 / 16
 
 
 class Moves(NamedTuple):
-    """Distances that the centres around each centre have moved, and its nearest centres.
+    """Distances that the centres around each centre have moved, and its nearest centres."""
 
-    Attributes
-    ----------
-    reach : ndarray of shape (n_clusters, n_shells)
-        Radii of balls around each centre, ascending; the last ball holds all centres.
-    farthest : ndarray of shape (n_clusters, n_shells)
-        The longest distance that another centre within the ball has moved.
-    ways : ndarray of shape (n_clusters,)
-        The distance that the centre itself has moved.
-    around : ndarray of int32 of shape (n_clusters, n_listed)
-        The other centres that are nearest to it, the nearest first.
-    apart : ndarray of shape (n_clusters, n_listed + 1)
-        Lower bounds of their distances from the centre; the last entry bounds those of all other
-        centres.
-    """
-
+    # Radii of balls around each centre, ascending, (n_clusters, n_shells); the last ball holds all
+    # centres.
     reach: FloatArray
+    # The longest distance that another centre within the ball has moved, (n_clusters, n_shells).
     farthest: FloatArray
-    ways: FloatArray
+    ways: FloatArray  # the distance that the centre itself has moved, (n_clusters,)
+    # The other centres that are nearest to it, the nearest first, (n_clusters, n_listed).
     around: NDArray[np.int32]
+    # Lower bounds of their distances from the centre, (n_clusters, n_listed + 1); the last entry
+    # bounds those of all other centres.
     apart: FloatArray
 
     @classmethod

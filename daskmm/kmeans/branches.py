@@ -35,24 +35,13 @@ _MAX_ITER, _TOL, _RELAXATIONS = 20, 1e-3, (1.5,)
 
 @dataclass(frozen=True)
 class Drawn:
-    """Rows drawn of some blocks, sorted by cluster and key.
+    """Rows drawn of some blocks, sorted by cluster and key."""
 
-    Attributes
-    ----------
-    labels : ndarray of int32 of shape (n_drawn,)
-        Cluster of each row.
-    keys : ndarray of shape (n_drawn,)
-        Random numbers; of each cluster the rows with the smallest keys are kept.
-    rows : ndarray of shape (n_drawn, n_features)
-        The rows in the model's coordinates.
-    weights : ndarray of shape (n_drawn,)
-        Their sample weights.
-    """
-
-    labels: NDArray[np.int32]
+    labels: NDArray[np.int32]  # cluster of each row, (n_drawn,)
+    # Random numbers, (n_drawn,); of each cluster the rows with the smallest keys are kept.
     keys: FloatArray
-    rows: NDArray
-    weights: FloatArray
+    rows: NDArray  # in the model's coordinates, (n_drawn, n_features)
+    weights: FloatArray  # sample weights of the rows, (n_drawn,)
 
     def kept(self, most: int, n_clusters: int) -> Self:
         """Return at most so many rows of each cluster, those with the smallest keys."""
@@ -70,24 +59,17 @@ class Drawn:
 
 @dataclass(frozen=True)
 class DrawnRows:
-    """Rows drawn of each cluster, with totals of all of its rows.
-
-    Attributes
-    ----------
-    drawn : tuple of Drawn
-        Rows of several groups of blocks. They are merged only once their number has doubled, since
-        each merge copies them.
-    weights, costs : ndarray of shape (n_clusters,)
-        Weight, and weighted sum of the distances from the centre, of all rows of each cluster.
-    most : int
-        Largest number of rows to keep of a cluster.
-    """
+    """Rows drawn of each cluster, with totals of all of its rows."""
 
     any_order: ClassVar[bool] = True
+    # Rows of several groups of blocks. They are merged only once their number has doubled, since
+    # each merge copies them.
     drawn: tuple[Drawn, ...]
+    # Weight, and weighted sum of the distances from the centre, of all rows of each cluster,
+    # (n_clusters,).
     weights: FloatArray
     costs: FloatArray
-    most: int
+    most: int  # largest number of rows to keep of a cluster
 
     def __add__(self, other: Self) -> Self:
         drawn = (*self.drawn, *other.drawn)

@@ -139,27 +139,15 @@ def chosen_by_cells(
 
 @dataclass(frozen=True)
 class _Cells:
-    """Rows sorted by their coarse cell.
+    """Rows sorted by their coarse cell."""
 
-    Attributes
-    ----------
-    order : ndarray of shape (n_rows,)
-        Index of each row before sorting.
-    rows : ndarray of shape (n_rows, n_features), float32
-        Rows minus the mean of their cell, in units of the largest range of a feature.
-    weights : ndarray of shape (n_rows,)
-        Weights of the rows.
-    norms : ndarray of shape (n_rows,), float32
-        Squared norms of the rows.
-    slices : list of slice
-        Rows of each cell; none is empty.
-    """
-
-    order: NDArray[np.intp]
+    order: NDArray[np.intp]  # index of each row before sorting, (n_rows,)
+    # Rows minus the mean of their cell, in units of the largest range of a feature,
+    # (n_rows, n_features).
     rows: NDArray[np.float32]
-    weights: FloatArray
-    norms: NDArray[np.float32]
-    slices: list[slice]
+    weights: FloatArray  # (n_rows,)
+    norms: NDArray[np.float32]  # squared norms of the rows, (n_rows,)
+    slices: list[slice]  # rows of each cell; none is empty
 
     @classmethod
     def of(cls, rows: FloatArray, weights: FloatArray, cell: NDArray[np.int64]) -> Self:

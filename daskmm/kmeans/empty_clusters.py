@@ -18,18 +18,10 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class RandomRows:
-    """Move centres of emptied clusters to rows drawn from a sample (a `Relocation`).
+    """Move centres of emptied clusters to rows drawn from a sample (a `Relocation`)."""
 
-    Attributes
-    ----------
-    sample : Sample
-        Sample in the model's coordinates.
-    seed : int
-        Seed of the draws.
-    """
-
-    sample: Sample
-    seed: int
+    sample: Sample  # in the model's coordinates
+    seed: int  # of the draws
 
     def __call__(self, centers: FloatArray, sums: CenterSums, state: CenterState) -> CenterState:
         """Return the next state; draws depend only on the seed and the number of earlier draws."""

@@ -52,24 +52,12 @@ _FASTER, _WINS = 4.0, 5e-3
 @registered
 @dataclass(frozen=True)
 class Majorizer(MeanSums):
-    """Majorizing function of the rows of one call or several, as a function of the state.
+    """Majorizing function of the rows of one call or several, as a function of the state."""
 
-    Attributes
-    ----------
-    n_rows : int
-        Number of rows, which does not fade.
-    weight : float
-        Sum of their sample weights.
-    constant : float
-        Part of `cost` that does not depend on the state.
-    kept : float
-        Share of their sample weights that the rows of a single call still have.
-    """
-
-    n_rows: int
-    weight: float
-    constant: float
-    kept: float = 1.0
+    n_rows: int  # this number does not fade
+    weight: float  # sum of the sample weights of these rows
+    constant: float  # part of `cost` that does not depend on the state
+    kept: float = 1.0  # share of their sample weights that the rows of a single call still have
 
     @classmethod
     def of(cls, sums: CenterSums, state: CenterState, weight: float, n_rows: int) -> Self:
@@ -128,36 +116,16 @@ Fading = Callable[[float], float]
 @registered
 @dataclass(frozen=True)
 class Updates:
-    """Records of all rows so far.
+    """Records of all rows so far."""
 
-    Attributes
-    ----------
-    s : float
-        The power of all records.
-    distortion : Distortion
-        Distortion in the model's coordinates.
-    reservoir : Reservoir
-        Sample of the rows.
-    records : KeyedRecords of Majorizer
-        Records of the calls.
-    searches : bool
-        Whether better clusters are searched on the sample.
-    unsampled : float
-        Weight that the rows of a fit still have; they are not in the sample.
-    weight_since : float
-        Weight of the rows that came after the last search.
-    shorter : ShorterMemory or None
-        Records that fade faster; None without a half-life.
-    """
-
-    s: float
-    distortion: Distortion
-    reservoir: Reservoir
-    records: KeyedRecords[Majorizer] = field(default_factory=KeyedRecords)
-    weight_since: float = 0.0
-    shorter: ShorterMemory | None = None
-    searches: bool = True
-    unsampled: float = 0.0
+    s: float  # the power of all records
+    distortion: Distortion  # in the model's coordinates
+    reservoir: Reservoir  # sample of the rows
+    records: KeyedRecords[Majorizer] = field(default_factory=KeyedRecords)  # records of the calls
+    weight_since: float = 0.0  # weight of the rows that came after the last search
+    shorter: ShorterMemory | None = None  # records that fade faster; None without a half-life
+    searches: bool = True  # whether better clusters are searched on the sample
+    unsampled: float = 0.0  # weight that the rows of a fit still have; they are not in the sample
 
     @property
     def keyed(self) -> dict[str, Majorizer]:
@@ -207,20 +175,12 @@ class ShorterMemory:
     While the clusters of the data stay the same, the shorter memory has the larger sampling error,
     and new rows cost more at its centres than at those of the longer memory. After a change they
     cost less, since the shorter memory has forgotten the rows from before.
-
-    Attributes
-    ----------
-    updates : Updates
-        The records.
-    state : CenterState
-        The state that minimises their sum.
-    cost, longer_cost : float
-        Costs of the rows of all calls, with earlier rows faded, at this state and at the state of
-        the longer memory. The rows of a call are scored before they are added.
     """
 
-    updates: Updates
-    state: CenterState
+    updates: Updates  # the records
+    state: CenterState  # the state that minimises their sum
+    # Costs of the rows of all calls, with earlier rows faded, at this state and at the state of the
+    # longer memory. The rows of a call are scored before they are added.
     cost: float = 0.0
     longer_cost: float = 0.0
 

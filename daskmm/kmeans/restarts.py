@@ -33,28 +33,15 @@ _FALLS_LEFT, _HOPELESS = 8.0, 3
 
 @dataclass(frozen=True)
 class Restarts:
-    """Run fresh starts on a sample at given feature weights.
+    """Run fresh starts on a sample at given feature weights."""
 
-    Attributes
-    ----------
-    sample : Sample
-        Rows in the model's coordinates.
-    n_starts : int
-        Restarts per state.
-    seed : int
-        Seed of the restarts.
-    lazy : bool
-        Whether to run on the active dask scheduler, or on threads here; one task per restart, or
-        per state if the sample is wide.
-    metric : Metric
-        Metric of the rows in the model's coordinates.
-    """
-
-    sample: Sample
-    n_starts: int
+    sample: Sample  # in the model's coordinates
+    n_starts: int  # per state
     seed: int
+    # Whether to run on the active dask scheduler, or on threads here; one task per restart, or per
+    # state if the sample is wide.
     lazy: bool
-    metric: Metric = PLAIN
+    metric: Metric = PLAIN  # of the rows in the model's coordinates
 
     def of(self, states: Sequence[CenterState], context: FitContext) -> list[CenterState | None]:
         """Look for better centres at the same feature weights.
@@ -163,24 +150,13 @@ def cheaper(
 
 @dataclass
 class _MayEndBelow:
-    """Continue a start while its hard steps may end below a cost (a `daskmm.mm.driver.Race`).
+    """Continue a start while its hard steps may end below a cost (a `daskmm.mm.driver.Race`)."""
 
-    Attributes
-    ----------
-    cost : float
-        Cost below which the start must end, per unit of weight, without penalty.
-    patience : int
-        Number of first steps that are taken in any case: the cost of over-relaxed steps falls late.
-    before : float
-        Cost at the step before.
-    hopeless : int
-        Number of latest steps in a row at which the cost could not fall far enough.
-    """
-
-    cost: float
+    cost: float  # cost below which the start must end, per unit of weight, without penalty
+    # Number of first steps that are taken in any case: the cost of over-relaxed steps falls late.
     patience: int = 0
-    before: float = math.inf
-    hopeless: int = 0
+    before: float = math.inf  # cost at the step before
+    hopeless: int = 0  # number of latest steps in a row at which the cost could not fall far enough
 
     def __call__(self, costs: Sequence[float]) -> list[int]:
         (now,) = costs

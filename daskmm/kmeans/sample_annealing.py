@@ -150,30 +150,15 @@ _WORTH_ANOTHER = 1e-3
 
 @dataclass(frozen=True)
 class SampledRows:
-    """The rows to anneal on, and the steps to take on them, as tasks get them.
+    """The rows to anneal on, and the steps to take on them, as tasks get them."""
 
-    Attributes
-    ----------
-    sample : Sample
-        Rows in the model's coordinates, without those that a fit with `trim` leaves out.
-    update : Update
-        The MM steps over the table.
-    spread : float
-        Mean squared distance of the rows from their mean.
-    dtype : numpy.dtype
-        Floating dtype of the steps, which is that of the table's steps.
-    n_clusters : int
-        Number of clusters.
-    n_passes : int
-        Passes over the full data so far, for the records of iterations on samples.
-    """
-
+    # Rows in the model's coordinates, without those that a fit with `trim` leaves out.
     sample: Sample
-    update: Update
-    spread: float
-    dtype: np.dtype
+    update: Update  # the MM steps over the table
+    spread: float  # mean squared distance of the rows from their mean
+    dtype: np.dtype  # that of the table's steps
     n_clusters: int
-    n_passes: int = 0
+    n_passes: int = 0  # passes over the full data so far, for the records of iterations on samples
 
     def problem(self) -> CentersProblem:
         """Return the problem of the sample's rows.
@@ -194,57 +179,27 @@ class SampledRows:
 
 @dataclass(frozen=True)
 class Search:
-    """Starts on samples, and their runs so far.
+    """Starts on samples, and their runs so far."""
 
-    Attributes
-    ----------
-    rows : SampledRows
-        The rows to anneal on.
-    starts : sequence of CenterState or of ndarray of shape (n_clusters, n_features)
-        States or centres to start from, in the model's coordinates.
-    schedule : Schedule
-        Schedule of the annealing.
-    seed : int
-        Seed of recombinations and restarts.
-    context : FitContext
-        Journal, callbacks and request to stop.
-    lazy : bool
-        Whether to run one task per start on the active dask scheduler, or on threads here.
-    larger_sample : Sample or None
-        Rows in the input's units, for hard steps.
-    coordinates : Rows or None
-        The model's coordinates, for the larger sample.
-    restarts : bool
-        Whether to restart at the learned feature weights (see `daskmm.kmeans.restarts`).
-    metric : Metric
-        Metric of the rows in the model's coordinates.
-    found : CenterState or None
-        One more start, for hard steps alone.
-    runs : list of Run
-        One run per start, then one with hard steps only for each start that has both.
-    generation : int
-        Number of recombinations so far.
-    settled : bool
-        Whether the last recombination gained too little for another one.
-    polished : list of Run or None
-        Runs that continue on the table after the larger sample; their histories include all
-        samples.
-    """
-
-    rows: SampledRows
+    rows: SampledRows  # the rows to anneal on
+    # CenterStates, or centres in the model's coordinates, (n_clusters, n_features).
     starts: Sequence[FloatArray | CenterState]
-    schedule: Schedule
-    seed: int
+    schedule: Schedule  # of the annealing
+    seed: int  # of recombinations and restarts
     context: FitContext
+    # Whether to run one task per start on the active dask scheduler, or on threads here.
     lazy: bool = False
-    larger_sample: Sample | None = None
-    coordinates: Rows | None = None
+    larger_sample: Sample | None = None  # rows in the input's units, for hard steps
+    coordinates: Rows | None = None  # the model's coordinates, for the larger sample
+    # Whether to restart at the learned feature weights (see `daskmm.kmeans.restarts`).
     restarts: bool = False
-    metric: Metric = PLAIN
-    found: CenterState | None = None
+    metric: Metric = PLAIN  # of the rows in the model's coordinates
+    found: CenterState | None = None  # one more start, for hard steps alone
+    # One run per start, then one with hard steps only for each start that has both.
     runs: Sequence[Run[CenterState]] = ()
-    generation: int = 0
-    settled: bool = False
+    generation: int = 0  # number of recombinations so far
+    settled: bool = False  # whether the last recombination gained too little for another one
+    # Runs that continue on the table after the larger sample; their histories include all samples.
     polished: Sequence[Run[CenterState]] | None = None
 
     @property

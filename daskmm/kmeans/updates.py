@@ -87,24 +87,12 @@ def relocated(centers: FloatArray, sums: CenterSums, distortion: Distortion) -> 
 
 @dataclass(frozen=True)
 class Update(ABC):
-    """The part of an algorithm that differs between the centre-based algorithms.
+    """The part of an algorithm that differs between the centre-based algorithms."""
 
-    Attributes
-    ----------
-    distortion : Distortion
-        Distortion in the model's coordinates.
-    partial : bool
-        Whether values may be missing.
-    relocation : Relocation
-        Rule for the centres of emptied clusters.
-    trim : float
-        Share of the rows that hard steps leave out.
-    """
-
-    distortion: Distortion = SQUARED_EUCLIDEAN
-    partial: bool = False
-    relocation: Relocation = to_farthest_rows
-    trim: float = 0.0
+    distortion: Distortion = SQUARED_EUCLIDEAN  # in the model's coordinates
+    partial: bool = False  # whether values may be missing
+    relocation: Relocation = to_farthest_rows  # rule for the centres of emptied clusters
+    trim: float = 0.0  # share of the rows that hard steps leave out
 
     @property
     @abstractmethod
@@ -155,20 +143,15 @@ class EntropyUpdate(Update):
 
     This is Algorithm 1 of Chakraborty et al. 2020 for its objective (7): eq. 10 for the centres,
     and eq. 11 for the weights, with the new centres in D.
-
-    Attributes
-    ----------
-    lam : float
-        λ per unit of sample weight (the paper's λ is for the sum over rows); infinite for equal
-        weights, which have no penalty.
-    varying : ndarray of bool of shape (n_features,)
-        Features that are not constant; the others get weight 0.
-    groups : ndarray of int of shape (n_features,) or None
-        Group of each feature; the sum of its features' dispersions gives the one weight of a group.
     """
 
+    # λ per unit of sample weight (the paper's λ is for the sum over rows); infinite for equal
+    # weights, which have no penalty.
     lam: float = field(kw_only=True)
+    # Features that are not constant, (n_features,); the others get weight 0.
     varying: NDArray[np.bool_] = field(kw_only=True)
+    # Group of each feature, (n_features,); the sum of its features' dispersions gives the one
+    # weight of a group.
     groups: NDArray[np.int64] | None = None
 
     @property

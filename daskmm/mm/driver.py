@@ -57,43 +57,23 @@ Race = Callable[[Sequence[float]], Sequence[int]]
 
 @dataclass(frozen=True)
 class Schedule:
-    """How the power falls, and when to stop.
+    """How the power falls, and when to stop."""
 
-    Attributes
-    ----------
-    s0 : float
-        First power; −∞ for Lloyd's algorithm.
-    eta : float
-        Factor of the power, ≥ 1; 1 keeps it constant.
-    anneal_every : int
-        Iterations per value of the power.
-    polish : bool
-        Whether Lloyd steps follow the annealing.
-    max_iter : int
-        Iterations over the data, polish included.
-    tol : float
-        Relative change of the objective below which it counts as unchanged.
-    critical_power : float
-        s_crit; above it the objective can be stationary though the fit has not converged.
-    critical_multiple : float or None
-        `s0` divided by s_crit if `s0` was chosen as a multiple of it; None if `s0` was given.
-    calm : int
-        Number of iterations in a row with a negligible change after which a stage ends.
-    relaxations : tuple of float
-        How far hard steps move the centres, relative to the way to the means, one factor ω ≤ 2 per
-        step; the last one holds until changes are negligible. Steps to the means follow. Without
-        factors, all steps go to the means.
-    """
-
-    s0: float
-    eta: float = 1.0
-    anneal_every: int = 1
-    polish: bool = False
-    max_iter: int = 300
-    tol: float = 1e-4
+    s0: float  # first power; −∞ for Lloyd's algorithm
+    eta: float = 1.0  # factor of the power, ≥ 1; 1 keeps it constant
+    anneal_every: int = 1  # iterations per value of the power
+    polish: bool = False  # whether Lloyd steps follow the annealing
+    max_iter: int = 300  # iterations over the data, polish included
+    tol: float = 1e-4  # relative change of the objective below which it counts as unchanged
+    # s_crit; above it the objective can be stationary though the fit has not converged.
     critical_power: float = 0.5
+    # `s0` divided by s_crit if `s0` was chosen as a multiple of it; None if `s0` was given.
     critical_multiple: float | None = None
+    # Number of iterations in a row with a negligible change after which a stage ends.
     calm: int = CALM_ITERATIONS
+    # How far hard steps move the centres, relative to the way to the means, one factor ω ≤ 2 per
+    # step; the last one holds until changes are negligible. Steps to the means follow. Without
+    # factors, all steps go to the means.
     relaxations: tuple[float, ...] = ()
 
     def relaxation(self, n_hard: int, n_left: int) -> float:
@@ -111,24 +91,12 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Outcome(Generic[S]):
-    """All starts of a fit and the best of them, with its hard cost.
+    """All starts of a fit and the best of them, with its hard cost."""
 
-    Attributes
-    ----------
-    runs : list of Run
-        All starts, in order.
-    best : int
-        Index of the best start.
-    inertia : float
-        Σ_i min_j d_ij at the final state of the best start.
-    scored : Step
-        The hard step at the final state of the best start.
-    """
-
-    runs: list[Run[S]]
-    best: int
-    inertia: float
-    scored: Step[S]
+    runs: list[Run[S]]  # all starts, in order
+    best: int  # index of the best start
+    inertia: float  # Σ_i min_j d_ij at the final state of the best start
+    scored: Step[S]  # the hard step at the final state of the best start
 
     @property
     def run(self) -> Run[S]:

@@ -21,15 +21,7 @@ _REPORT_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Pace:
-    """How often something is due: after a number of iterations, or of seconds.
-
-    Attributes
-    ----------
-    iterations : int or None
-        Number of iterations after which it is due.
-    seconds : float or None
-        Number of seconds after which it is due.
-    """
+    """How often something is due: after a number of iterations, or of seconds."""
 
     iterations: int | None = None
     seconds: float | None = None

@@ -38,33 +38,21 @@ class SingularComponentError(ValueError):
 
 @dataclass(frozen=True)
 class Components:
-    """Normal components, or t distributions.
+    """Normal components, or t distributions."""
 
-    Attributes
-    ----------
-    covariance_type : {"full", "tied", "diag", "spherical"}
-        Form of the covariances: one matrix per component, one for all, one variance per component
-        and feature, or one variance per component.
-    shares : ndarray of shape (n_components,)
-        Shares of the components, which sum to 1.
-    means : ndarray of shape (n_components, n_features)
-        Means of the components.
-    covariances : ndarray
-        Covariances, of shape (n_components, n_features, n_features), (n_features, n_features),
-        (n_components, n_features) or (n_components,), depending on the type.
-    factors : ndarray
-        Upper triangular matrices U, where U Uᵀ is the inverse covariance, or inverse standard
-        deviations, in the same shape.
-    degrees : ndarray of shape (n_components,) or None
-        Degrees of freedom of t distributions, whose `covariances` are Σ, by which distances are
-        measured; None for normal components.
-    """
-
+    # "full" (one matrix per component), "tied" (one for all), "diag" (one variance per component
+    # and feature) or "spherical" (one variance per component).
     covariance_type: str
-    shares: FloatArray
-    means: FloatArray
+    shares: FloatArray  # they sum to 1, (n_components,)
+    means: FloatArray  # (n_components, n_features)
+    # (n_components, n_features, n_features), (n_features, n_features), (n_components, n_features)
+    # or (n_components,), depending on the type.
     covariances: FloatArray
+    # Upper triangular matrices U, where U Uᵀ is the inverse covariance, or inverse standard
+    # deviations, in the same shape.
     factors: FloatArray
+    # Degrees of freedom of t distributions, whose `covariances` are Σ, by which distances are
+    # measured, (n_components,); None for normal components.
     degrees: FloatArray | None = None
 
     @classmethod
@@ -243,27 +231,17 @@ class EMSums(Sums):
 
     If components are t distributions, `sums` and `scatters` have weights w γ u in place of w γ,
     where u is defined in `daskmm.numerics.student`.
-
-    Attributes
-    ----------
-    weights : ndarray of shape (n_components,)
-        Σ w γ_j.
-    sums : ndarray of shape (n_components, n_features)
-        Σ w γ_j (x − μ_j), around the means before the step.
-    scatters : ndarray
-        Σ w γ_j (x − μ_j)(x − μ_j)ᵀ, of shape (n_components, n_features, n_features). For "tied"
-        they are summed over the components, with shape (1, n_features, n_features); for "diag" and
-        "spherical" they are the diagonals only, with shape (n_components, n_features).
-    log_likelihood : float
-        Σ w log p(x) at the components before the step.
-    pulls, logs : ndarray of shape (n_components,) or None
-        Σ w γ u and Σ w γ (log u − u) of t distributions.
     """
 
-    weights: FloatArray
+    weights: FloatArray  # Σ w γ_j, (n_components,)
+    # Σ w γ_j (x − μ_j), around the means before the step, (n_components, n_features).
     sums: FloatArray
+    # Σ w γ_j (x − μ_j)(x − μ_j)ᵀ, of shape (n_components, n_features, n_features). For "tied" they
+    # are summed over the components, with shape (1, n_features, n_features); for "diag" and
+    # "spherical" they are the diagonals only, with shape (n_components, n_features).
     scatters: FloatArray
-    log_likelihood: float
+    log_likelihood: float  # Σ w log p(x) at the components before the step
+    # Σ w γ u and Σ w γ (log u − u) of t distributions, (n_components,).
     pulls: FloatArray | None = None
     logs: FloatArray | None = None
 

@@ -26,20 +26,10 @@ _NEGLIGIBLE = 1e-4
 
 
 class HeldOut(NamedTuple):
-    """Shares of the features' variance along the leading directions of other features.
+    """Shares of the features' variance along the leading directions of other features."""
 
-    Attributes
-    ----------
-    shares : ndarray of shape (n_features,)
-        Share of each feature's variance; 0 for a constant feature.
-    chance : float
-        Expected share for a feature that is independent of all others.
-    n_directions : int
-        Number of directions.
-    """
-
-    shares: FloatArray
-    chance: float
+    shares: FloatArray  # share of each feature's variance, (n_features,); 0 for a constant feature
+    chance: float  # expected share for a feature that is independent of all others
     n_directions: int
 
     def limit(self, n_features: int) -> float:

@@ -17,19 +17,12 @@ LEAST_WITHIN = 1e-3
 
 @dataclass(frozen=True)
 class Partition:
-    """Shares of the clusters, and the variance that they leave unexplained.
+    """Shares of the clusters, and the variance that they leave unexplained."""
 
-    Attributes
-    ----------
-    within : ndarray of shape (n_features,)
-        1 − R_l, the share of each feature's variance that is within the clusters; 1 for a
-        constant feature.
-    shares : ndarray of shape (n_occupied,)
-        Share of the weight of each cluster that is not empty.
-    """
-
+    # 1 − R_l, the share of each feature's variance that is within the clusters, (n_features,); 1
+    # for a constant feature.
     within: FloatArray
-    shares: FloatArray
+    shares: FloatArray  # share of the weight of each cluster that is not empty, (n_occupied,)
 
 
 def weighted_variance(rows: FloatArray, weights: FloatArray) -> FloatArray:

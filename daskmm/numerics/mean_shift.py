@@ -29,22 +29,15 @@ _LARGEST_EXPONENT = 1e6
 
 @dataclass(frozen=True)
 class Points:
-    """Representatives, prepared for tiles.
+    """Representatives, prepared for tiles."""
 
-    Attributes
-    ----------
-    left, right : ndarray of shape (n, n_features + 2)
-        left_i · right_j is the exponent −‖y_i − y_j‖²_w / h.
-    masses : ndarray of shape (n, n_features + 1)
-        Multiplicity times position, and multiplicity: the factors of kernel values.
-    exact : bool
-        Whether the product of `left` and `right` is exact enough.
-    """
-
+    # left_i · right_j is the exponent −‖y_i − y_j‖²_w / h, (n, n_features + 2).
     left: FloatArray
     right: FloatArray
+    # Multiplicity times position, and multiplicity: the factors of kernel values,
+    # (n, n_features + 1).
     masses: FloatArray
-    exact: bool
+    exact: bool  # whether the product of `left` and `right` is exact enough
 
     @classmethod
     def of(
@@ -146,18 +139,10 @@ def add_block_own(a: Points, own_share: FloatArray, sums: FloatArray) -> None:
 
 @dataclass(frozen=True)
 class ShiftedSums:
-    """Kernel sums of some representatives, each divided by exp(its largest exponent).
+    """Kernel sums of some representatives, each divided by exp(its largest exponent)."""
 
-    Attributes
-    ----------
-    largest : ndarray of shape (n,)
-        Largest exponent so far; −∞ before the first.
-    sums : ndarray of shape (n, n_features + 1)
-        Sums as in `add_pair`, divided by exp(`largest`).
-    """
-
-    largest: FloatArray
-    sums: FloatArray
+    largest: FloatArray  # largest exponent so far, (n,); −∞ before the first
+    sums: FloatArray  # sums as in `add_pair`, divided by exp(`largest`), (n, n_features + 1)
 
     @classmethod
     def empty(cls, n: int, n_features: int) -> ShiftedSums:

@@ -16,24 +16,13 @@ FLUSHED = 1e-290
 
 
 class PowerMeans(NamedTuple):
-    """Power means of the distances of some rows, and the weights of the MM step.
+    """Power means of the distances of some rows, and the weights of the MM step."""
 
-    Attributes
-    ----------
-    phi : ndarray of shape (n_rows, n_clusters)
-        Weights φ_ij of the majorizing quadratic.
-    value : ndarray of shape (n_rows,)
-        The power mean M_s of each row's distances.
-    smallest : ndarray of shape (n_rows,)
-        The smallest distance of each row, M_s at s = −∞.
-    hardness : ndarray of shape (n_rows,)
-        Share of a row's weight that its nearest centre has, where tied centres count as one. It
-        lies in (0, 1], and is 1 for a hard assignment.
-    """
-
-    phi: NDArray[np.float64]
-    value: NDArray[np.float64]
-    smallest: NDArray[np.float64]
+    phi: NDArray[np.float64]  # weights φ_ij of the majorizing quadratic, (n_rows, n_clusters)
+    value: NDArray[np.float64]  # the power mean M_s of each row's distances, (n_rows,)
+    smallest: NDArray[np.float64]  # the smallest distance of each row, M_s at s = −∞, (n_rows,)
+    # Share of a row's weight that its nearest centre has, where tied centres count as one,
+    # (n_rows,). It lies in (0, 1], and is 1 for a hard assignment.
     hardness: NDArray[np.float64]
 
 

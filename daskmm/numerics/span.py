@@ -30,17 +30,11 @@ def is_wide(n_rows: int, n_features: int) -> bool:
 
 
 class Span(NamedTuple):
-    """The space that some rows span.
+    """The space that some rows span."""
 
-    Attributes
-    ----------
-    coordinates : ndarray of shape (n_rows, n_dimensions)
-        Coordinates of the rows.
-    basis : ndarray of int of shape (n_dimensions,)
-        Indices of rows that span the space; their coordinates are a lower triangular matrix.
-    """
-
-    coordinates: FloatArray
+    coordinates: FloatArray  # of the rows, (n_rows, n_dimensions)
+    # Indices of rows that span the space, (n_dimensions,); their coordinates are a lower triangular
+    # matrix.
     basis: NDArray[np.int64]
 
     def to_features(self, points: FloatArray, rows: FloatArray) -> FloatArray:
