@@ -92,13 +92,6 @@ class MembershipPower:
     """Power at which memberships are probabilities; see `calibrated_power`.
 
     The power is computed on first use, because this takes as long as a step of a short fit.
-
-    Parameters
-    ----------
-    sample : DistanceSample
-        Distances of some rows to all centres.
-    state : CenterState
-        The centres.
     """
 
     def __init__(self, sample: DistanceSample, state: CenterState) -> None:

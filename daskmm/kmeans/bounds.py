@@ -237,13 +237,6 @@ class KeptBounds:
     """Keeps the bounds of every start of a problem from one hard step to the next.
 
     A start is identified by its centres, which are the array that the step before made.
-
-    Parameters
-    ----------
-    layout : Layout
-        Layout of the rows.
-    coordinates : Rows
-        Coordinates of the distances.
     """
 
     def __init__(self, layout: Layout, coordinates: Rows) -> None:

@@ -150,10 +150,7 @@ class ColumnTrials(OnSample):
     def halves(self, seed: int) -> list[tuple[NDArray[np.int64], ColumnTrials]]:
         """Split the features that vary at random into two tables of the same sparse rows.
 
-        Returns
-        -------
-        list of (ndarray of int, ColumnTrials)
-            The features of each half, and its table (dense if that is small).
+        Each half has its features and its table, which is dense if that is small.
         """
         order = np.random.default_rng(seed).permutation(np.flatnonzero(self.varying))
         found = []

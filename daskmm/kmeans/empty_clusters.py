@@ -49,23 +49,9 @@ def split_coincident(
 ) -> tuple[Outcome[CenterState], int]:
     """Move coincident centres as if their clusters were empty, and take hard steps once more.
 
-    Parameters
-    ----------
-    problem : CentersProblem
-        Problem of all rows.
-    outcome : Outcome
-        Result of the fit so far.
-    schedule : Schedule
-        Schedule of the fit. Nothing is done unless it ends in hard steps and iterations are left.
-    context : FitContext
-        Journal, callbacks and clock of the fit.
-
-    Returns
-    -------
-    outcome : Outcome
-        The new outcome if it costs less, or the given one.
-    n_split : int
-        Number of centres that were moved.
+    Nothing is done unless the schedule ends in hard steps and iterations are left. The new outcome
+    is returned if it costs less, the given one otherwise, with the number of centres that were
+    moved.
     """
     left = schedule.max_iter - outcome.n_iter
     coincident = outcome.scored.coincident_centers

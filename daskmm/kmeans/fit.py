@@ -322,12 +322,7 @@ def _ends_in_hard_steps(fit: CentersFit) -> bool:
 def center_stages(method: Method, lazy: bool) -> list[Stage[CentersFit] | Repeat[CentersFit]]:
     """Return the stages of a fit of centres, after the choices made on its sample.
 
-    Parameters
-    ----------
-    method : Method
-        Choices of the fit.
-    lazy : bool
-        Whether the table is streamed.
+    `lazy` says whether the table is streamed.
     """
     fitted = [*_SEEDED, *_SAMPLED] if method.on_sample else _over_table(method, lazy)
     stages = list(fitted)

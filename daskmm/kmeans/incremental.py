@@ -205,28 +205,10 @@ def updated(
 ) -> Memory:
     """Visit new rows once, and return all records and the state that minimises their sum.
 
-    Parameters
-    ----------
-    updates : Updates
-        Records of earlier rows.
-    passes : Passes
-        Passes over the new rows.
-    coordinates : Rows
-        The model's coordinates.
-    state : CenterState
-        State of the model so far.
-    update : Update
-        The algorithm's update.
-    key : str, optional
-        Name of the call; the record of an earlier call with the same key is replaced.
-    fading : callable, optional
-        Returns the factor by which earlier rows fade; without it they keep their weight. A call
-        with a known key fades nothing, and its rows get the weight that the replaced rows had.
-
-    Raises
-    ------
-    ValueError
-        If values cannot be used, naming block and row.
+    The record of an earlier call with the same key is replaced. `fading` returns the factor by
+    which earlier rows fade; without it they keep their weight. A call with a known key fades
+    nothing, and its rows get the weight that the replaced rows had. Values that cannot be used
+    raise ValueError, whose message names block and row.
     """
     state = replace(state, s=updates.s, distortion=updates.distortion)
     memories = [(replace(updates, shorter=None), state)]
@@ -388,12 +370,8 @@ def _visited(
 ) -> tuple[_Visit, list[Memory]]:
     """Test all values and compute the sums at each state, in one pass.
 
-    The memories, with the states that were used, are returned too.
-
-    Raises
-    ------
-    ValueError
-        If there are no rows, none has weight, or values cannot be used.
+    The memories, with the states that were used, are returned too. ValueError is raised if there
+    are no rows, none has weight, or values cannot be used.
     """
     passes.count_rows()
     if passes.blocks.layout.n_rows == 0:
@@ -456,20 +434,8 @@ def record_of_fit(
     of their clusters. EWP's dispersions D follow from the weights w ∝ exp(−D/λ) and from the mean
     cost Σ_l w_l D_l. For norms, all rows are assumed to be at the mean distance from their centre.
 
-    Parameters
-    ----------
-    state : CenterState
-        State of the fitted model.
-    cluster_sizes : ndarray of shape (n_clusters,)
-        Weights of the clusters.
-    value_shares : ndarray of shape (n_clusters, n_features) or None
-        Share of each cluster's rows that have a value; None if no value is missing.
-    inertia : float
-        Sum of the distances of the rows to their centres.
-    update : Update
-        The algorithm's update.
-    n_rows : int
-        Number of rows of the fit.
+    `value_shares`, (n_clusters, n_features), are the shares of each cluster's rows that have a
+    value; None if no value is missing.
     """
     centers, w = state.centers, state.feature_weights
     weight = float(cluster_sizes.sum())

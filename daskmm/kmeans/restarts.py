@@ -46,19 +46,9 @@ class Restarts:
     def of(self, states: Sequence[CenterState], context: FitContext) -> list[CenterState | None]:
         """Look for better centres at the same feature weights.
 
-        Parameters
-        ----------
-        states : sequence of CenterState
-            States with feature weights.
-        context : FitContext
-            Context of the fit. If an interrupt stops it, no better state is returned.
-
-        Returns
-        -------
-        list of CenterState or None
-            The best restart of each state, ready for hard steps; None if the state is as good.
-            Restarts are compared by Σ_l w_l V_l (1 − R_l), the weighted variance within clusters
-            on the sample.
+        The result is the best restart of each state, ready for hard steps, or None if the state is
+        as good. Restarts are compared by Σ_l w_l V_l (1 − R_l), the weighted variance within
+        clusters on the sample. If an interrupt stops the fit, no better state is returned.
         """
         trials = trials_of(self.sample, len(self.sample.rows), self.seed, self.metric)
         seeds = spawned(self.seed, self.n_starts)
@@ -115,25 +105,10 @@ def cheaper(
 ) -> Outcome[CenterState]:
     """Take hard steps from another state, and return the outcome with the lower cost.
 
-    Parameters
-    ----------
-    outcome : Outcome
-        Outcome of a fit over all rows that has converged with iterations left.
-    problem : CentersProblem
-        Steps over all rows.
-    state : CenterState
-        State from which the hard steps start.
-    schedule : Schedule
-        Schedule of the fit; its `max_iter` limits all iterations together.
-    context : FitContext
-        Journal, callbacks and request to stop.
-    while_promising : bool
-        Whether to end the steps where their cost will hardly fall below that of the outcome.
-
-    Returns
-    -------
-    Outcome
-        If the other state is cheaper, the history of the best run continues with its iterations.
+    The given outcome, of a fit over all rows, has converged with iterations left; the schedule's
+    `max_iter` limits all iterations together. If the other state is cheaper, the history of the
+    best run continues with its iterations. With `while_promising`, the steps end where their cost
+    will hardly fall below that of the given outcome.
     """
     later = replace(schedule, s0=-np.inf, max_iter=schedule.max_iter - outcome.n_iter)
     before, cost = len(outcome.run.history), _cost(outcome, problem)

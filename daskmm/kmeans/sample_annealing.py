@@ -63,16 +63,7 @@ def recombinations(
     algorithm that exploits k-means++ for recombination", IEEE Trans. Evol. Comput. 26, 2022).
     Distances and initial feature weights are those of the cheapest run.
 
-    Parameters
-    ----------
-    runs : sequence of Run
-        Runs that ended in hard steps, not all of the same cost.
-    seeds : sequence of SeedSequence
-        One seed per new start.
-
-    Returns
-    -------
-    list of CenterState
+    The runs ended in hard steps, and not all have the same cost. There is one new start per seed.
     """
     best = cheapest(runs, 1)[0].state
     pool = np.concatenate([run.state.centers for run in runs])
@@ -88,16 +79,8 @@ def drawn_starts(
 ) -> list[CenterState]:
     """Choose centres of hard starts among points, by greedy k-means++, one start per seed.
 
-    Parameters
-    ----------
-    pool : ndarray of shape (n_points, n_features)
-        Points among which centres are chosen.
-    chances : ndarray of shape (n_points,)
-        Weights of the points.
-    like : CenterState
-        State from which distances, feature weights and the number of centres are taken.
-    seeds : sequence of SeedSequence
-        One seed per start.
+    Points of the pool, (n_points, n_features), have the weights `chances`. Distances, feature
+    weights and the number of centres are those of the state `like`.
     """
     k, w = len(like.centers), like.feature_weights
     seen = pool if w is None else pool * np.sqrt(w)
@@ -403,14 +386,8 @@ def worth_polishing(
 ) -> list[int]:
     """Return the indices of the starts that may end as the best one, the cheapest first.
 
-    Parameters
-    ----------
-    costs : sequence of float
-        Hard costs on a sample.
-    margin : float
-        Share of the best cost by which the costs of other starts may exceed it.
-    most : int
-        Number of starts, at most.
+    These are at most `most` starts, whose hard costs on a sample exceed the lowest cost by no more
+    than the share `margin` of it.
     """
     scale = abs(min(costs))
     order = cheapest_first(costs, scale)

@@ -254,16 +254,8 @@ def center_sums(
     matrix. Otherwise the block is processed in tiles, which limit the temporaries; each tile is
     transformed to the model's coordinates once for all starts.
 
-    Parameters
-    ----------
-    rows : ndarray or SparseRows of shape (n_rows, n_features)
-        A block in the input's units and dtype.
-    weights : ndarray of shape (n_rows,) or None
-        Sample weights.
-    coordinates : Rows
-        The model's coordinates.
-    states : tuple of CenterState
-        State of each start; all have the same distortion.
+    A block is an ndarray or SparseRows in the input's units and dtype; all states have the same
+    distortion.
     """
     if not states:
         return PerStart(())

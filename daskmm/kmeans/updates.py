@@ -226,15 +226,9 @@ def repeated_centers(
 ) -> NDArray[np.bool_]:
     """Return a mask of the centres that coincide with an earlier one.
 
-    Parameters
-    ----------
-    state : CenterState
-        State with the centres.
-    mean_distance : float
-        Mean distance of the rows to their nearest centre; centres closer than a small share of it
-        coincide.
-    separation : float
-        Lower bound of the distortion (a squared distance) between any two centres; 0 if unknown.
+    Centres coincide if they are closer than a small share of the mean distance of the rows to their
+    nearest centre. `separation` is a lower bound of the distortion (a squared distance) between any
+    two centres; 0 if unknown.
     """
     distortion, centers, w = state.distortion, state.centers, state.feature_weights
     limit = COINCIDENT ** (distortion.degree / 2) * mean_distance
@@ -306,32 +300,15 @@ def _clearly_apart(factors: _Factors, own: slice, limit: float) -> bool:
 
 @dataclass(eq=False)
 class CentersProblem:
-    """Centres of a table's rows; one pass per step (a `daskmm.mm.problem.Problem`).
-
-    Parameters
-    ----------
-    passes : Passes
-        Passes over the table.
-    coordinates : Rows
-        Coordinates in which distances are measured.
-    weight : float
-        Sum of the sample weights.
-    update : Update
-        The algorithm's update.
-    spread : float
-        Mean distance of the rows from their mean.
-    exact : bool
-        Whether steps are taken over all rows; False for a sample.
-    n_before : int
-        Number of passes over all rows that other problems made; passes over a sample do not count.
-    """
+    """Centres of a table's rows; one pass per step (a `daskmm.mm.problem.Problem`)."""
 
     passes: Passes
-    coordinates: Rows
-    weight: float
+    coordinates: Rows  # in which distances are measured
+    weight: float  # sum of the sample weights
     update: Update
-    spread: float
-    exact: bool = True
+    spread: float  # mean distance of the rows from their mean
+    exact: bool = True  # whether steps are taken over all rows; False for a sample
+    # Number of passes over all rows that other problems made; passes over a sample do not count.
     n_before: int = 0
 
     hard_stage = "hard"
@@ -506,22 +483,10 @@ def sample_problem(
     n_before: int = 0,
     n_blocks: int = 1,
 ) -> CentersProblem:
-    """Return the problem of clustering rows in memory.
+    """Return the problem of clustering rows in memory, which are in the model's coordinates.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features), float32 or float64
-        Rows in the model's coordinates.
-    weights : ndarray of shape (n_rows,)
-        Sample weights.
-    update : Update
-        The algorithm's update.
-    spread : float, optional
-        Mean distance of the rows from their mean; the sum of their variances by default.
-    exact, n_before
-        As in `CentersProblem`.
-    n_blocks : int
-        Largest number of blocks, which threads share.
+    Rows are float32 or float64, in at most `n_blocks` blocks, which threads share. `spread` is
+    their mean distance from their mean; the sum of their variances by default.
     """
     if spread is None:
         spread = float(weighted_variance(rows, weights).sum())
