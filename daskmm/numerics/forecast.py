@@ -173,15 +173,9 @@ def _usual_variance(weights: FloatArray) -> FloatArray:
 def moderated(ratios: FloatArray, degrees: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Move ratios of variances towards their common value, the more the less they differ.
 
-    Returns
-    -------
-    ratios, degrees : ndarray of shape (n_statistics,)
-        The posterior ratios, and their degrees of freedom; 1 and infinite without any information.
-
-    References
-    ----------
-    Smyth, "Linear models and empirical Bayes methods for assessing differential expression in
-    microarray experiments", Stat. Appl. Genet. Mol. Biol. 3, 2004.
+    The result is the posterior ratios, and their degrees of freedom; 1 and infinite without any
+    information (Smyth, "Linear models and empirical Bayes methods for assessing differential
+    expression in microarray experiments", Stat. Appl. Genet. Mol. Biol. 3, 2004).
     """
     told = (degrees > 0) & (ratios > 0)
     if told.sum() < 3:

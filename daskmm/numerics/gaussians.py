@@ -66,10 +66,7 @@ class Components:
     ) -> Self:
         """Return components with the factors of their covariances.
 
-        Raises
-        ------
-        SingularComponentError
-            If a covariance is not positive definite.
+        SingularComponentError is raised if a covariance is not positive definite.
         """
         factors = factors_of(covariances, covariance_type)
         return cls(covariance_type, shares, means, covariances, factors, degrees)
@@ -142,10 +139,8 @@ class Components:
 def factors_of(covariances: FloatArray, covariance_type: str) -> FloatArray:
     """Return upper triangular U with U Uᵀ = Σ⁻¹ for each covariance, or 1/σ for variances.
 
-    Raises
-    ------
-    SingularComponentError
-        If a covariance is not positive definite; the message says which.
+    SingularComponentError is raised if a covariance is not positive definite; its message says
+    which.
     """
     if covariance_type in ("diag", "spherical"):
         bad = np.flatnonzero(~(covariances.reshape(len(covariances), -1) > 0).all(axis=1))
@@ -188,19 +183,7 @@ def _singular(component: int) -> str:
 
 
 def log_joint_densities(rows: FloatArray, components: Components) -> FloatArray:
-    """Return log π_j N(x_i; μ_j, Σ_j) of all rows and components.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features), float64
-        Rows in the units of the means.
-    components : Components
-        The components.
-
-    Returns
-    -------
-    ndarray of shape (n_rows, n_components)
-    """
+    """Return log π_j N(x_i; μ_j, Σ_j) of all rows and components, (n_rows, n_components)."""
     return components.constants + components.log_kernels(squared_distances(rows, components))
 
 
@@ -252,17 +235,7 @@ class EMSums(Sums):
 
 
 def em_sums(rows: FloatArray, weights: FloatArray | None, components: Components) -> EMSums:
-    """Compute the sums of an EM step.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features), float64
-        Rows in the units of the means.
-    weights : ndarray of shape (n_rows,) or None
-        Sample weights; all are 1 by default.
-    components : Components
-        The components before the step.
-    """
+    """Compute the sums of an EM step, given the components before it; weights are 1 by default."""
     squares = squared_distances(rows, components)
     densities, shares = mixed_densities(components.constants + components.log_kernels(squares))
     if weights is not None:
@@ -299,20 +272,9 @@ def scatter(
 def maximized(sums: EMSums, before: Components, reg_covar: float) -> Components:
     """Return the components that maximise the expected log-likelihood: the M-step.
 
-    Parameters
-    ----------
-    sums : EMSums
-        Sums over all rows at the components before the step.
-    before : Components
-        Components before the step. A component without weight keeps its mean and, unless the
-        covariance is tied, its covariance.
-    reg_covar : float
-        Number that is added to all variances.
-
-    Raises
-    ------
-    SingularComponentError
-        If a covariance is not positive definite.
+    `sums` are those over all rows at the components before the step. A component without weight
+    keeps its mean and, unless the covariance is tied, its covariance. `reg_covar` is added to all
+    variances. SingularComponentError is raised if a covariance is not positive definite.
     """
     weights, kind = sums.weights + _TINY_WEIGHT, before.covariance_type
     empty = sums.weights <= _EMPTY * weights.sum()

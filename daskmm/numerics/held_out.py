@@ -45,12 +45,7 @@ class HeldOut(NamedTuple):
 class Standardized:
     """Sparse rows whose features are standardised to mean 0 and variance 1 without dense rows.
 
-    Parameters
-    ----------
-    rows : SparseRows of shape (n_rows, n_features)
-        Rows in the model's coordinates.
-    row_weights : ndarray of shape (n_rows,)
-        Sample weights, positive.
+    Rows are in the model's coordinates, and their weights are positive.
     """
 
     def __init__(self, rows: SparseRows, row_weights: FloatArray) -> None:

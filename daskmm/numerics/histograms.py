@@ -78,10 +78,7 @@ class Histogram:
     def quantile(self, level: float, n_groups: int) -> FloatArray:
         """Return the number that a share `level` of each group's weight does not exceed.
 
-        Returns
-        -------
-        ndarray of shape (n_groups,)
-            NaN for groups without weight.
+        It is NaN for groups without weight.
         """
         groups, values = self.groups, self.values
         sizes = np.bincount(groups, self.weights, minlength=n_groups)

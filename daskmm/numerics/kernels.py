@@ -140,21 +140,9 @@ def _gaussian(x: FloatArray, y: FloatArray, bandwidth: float) -> FloatArray:
 
 
 def finite_block(kernel: Kernel, x: FloatArray, y: FloatArray, where: str = "") -> FloatArray:
-    """Compute `Kernel.block`; raise if a value is not finite.
+    """Compute `Kernel.block` of two blocks of rows; raise ValueError if a value is not finite.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        The kernel.
-    x, y : ndarray of shape (n, n_features) and (m, n_features)
-        Two blocks of rows.
-    where : str
-        Part of the matrix, for the message.
-
-    Raises
-    ------
-    ValueError
-        If a value is not finite; the message names the kernel and the first such entry.
+    The message names the kernel, the part `where` of the matrix, and the first such entry.
     """
     values = kernel.block(x, y)
     # A sum is finite unless an entry is not, or it overflows; only then is each one tested.

@@ -63,18 +63,9 @@ class MicroClusters:
     ) -> MicroClusters:
         """Prepare micro-clusters.
 
-        Parameters
-        ----------
-        positions : ndarray of shape (n, n_features)
-            Positions μ, centred near the origin.
-        scatter : ndarray of shape (n, n_features)
-            Variances s of the rows around them.
-        multiplicity : ndarray of shape (n,)
-            Sums c of the rows' sample weights.
-        feature_weights : ndarray of shape (n_features,)
-            Feature weights w, not negative.
-        bandwidth : float
-            Bandwidth h > 0.
+        Positions μ are centred near the origin; `scatter` are the variances s of the rows around
+        them, (n, n_features); the multiplicity c of a micro-cluster is the sum of its rows' sample
+        weights.
         """
         wide = 2.0 * feature_weights * scatter
         pull = wide / (bandwidth + wide)
@@ -96,14 +87,8 @@ class MicroClusters:
     ) -> Neighbours:
         """Average the rows around points at positions of micro-clusters.
 
-        Parameters
-        ----------
-        points : ndarray of shape (n, n_features)
-            Positions of the points.
-        own : ndarray of int of shape (n,)
-            Index of the micro-cluster at each point.
-        own_share : ndarray of shape (n,)
-            Share of the kernel value of a point's own micro-cluster that counts in the sums.
+        `own` is the index of the micro-cluster at each point; `own_share` is the share of its
+        kernel value that counts in the sums.
         """
         found = [
             self._around(points[tile], own[tile], own_share[tile])

@@ -38,18 +38,11 @@ def power_means(distances: NDArray[np.float64], s: float) -> PowerMeans:
     accurate for near ties, so that a power of −1e12 still distinguishes them. The φ of a row sum to
     a number between 1 and k^(−1/s) and must not be normalised.
 
-    Parameters
-    ----------
-    distances : ndarray of shape (n_rows, n_clusters), float64
-        Non-negative distances (squared, for k-means). Zeros and infinities are allowed.
-    s : float
-        The power, below 0; −∞ gives the hard assignment to the nearest centre (the first in a
-        tie).
+    Distances, (n_rows, n_clusters), are not negative (squared, for k-means); zeros and infinities
+    are allowed. A power of −∞ gives the hard assignment to the nearest centre (the first in a tie).
 
-    References
-    ----------
-    Xu & Lange, "Power k-Means Clustering", ICML 2019: gradient (5), limits (6), Algorithm 1,
-    step 3.
+    Xu & Lange, "Power k-Means Clustering", ICML 2019, have the gradient (5), the limits (6), and
+    Algorithm 1, of which this is step 3.
     """
     if s == -np.inf:
         return _hard(distances)

@@ -52,16 +52,8 @@ def span_of(rows: FloatArray) -> Span | None:
     which Cholesky's algorithm with pivots computes. Rows are first scaled to length 1, so that the
     error of each row is proportional to its length.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features), float64
-        Rows centred near the origin: products of rows far from it cancel.
-
-    Returns
-    -------
-    Span or None
-        None if the rows are not `is_wide`, have missing values, or their squares overflow or all
-        underflow.
+    Rows are centred near the origin, since products of rows far from it cancel. The result is None
+    if the rows are not `is_wide`, have missing values, or their squares overflow or all underflow.
     """
     if not is_wide(*rows.shape):
         return None
