@@ -227,23 +227,9 @@ def follow_bandwidths(
 ) -> Followed:
     """Follow the default grid of bandwidths on a given sample.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features), float64
-        Sample in the model's coordinates; at most 1,000 rows are used.
-    weights : ndarray of shape (n_rows,), float64
-        Sample weights, positive.
-    lam : float
-        Entropy penalty λ per sample.
-    convention : {"auto", "paper", "reference"}
-        Whose variant of the algorithm to follow.
-    seed : int
-        Seed of the draw of 1,000 rows.
-
-    Warns
-    -----
-    UserWarning
-        As in :func:`bandwidth_path`.
+    Rows are in the model's coordinates, and their weights are positive; at most 1,000 rows are
+    used, which the seed draws. `lam` is per sample. The warnings are those of
+    :func:`bandwidth_path`.
     """
     some, some_weights = thinned(rows, weights, SAMPLE_ROWS, seed)
     grid = GRID * mean_of_varying(weighted_variance(some, some_weights))

@@ -115,26 +115,17 @@ def update_nearest(
 ) -> int | None:
     """Update the nearest centres of some rows, and their bounds.
 
-    Parameters
-    ----------
-    rows, coordinates, prepared
-        As in `daskmm.compiled.labels.nearest_centers`, without feature weights. Rows must not be
-        whitened, which rounds a row by its place in the block.
-    moved : Moves or None
-        How the centres have moved since labels and bounds were computed; None if they have not been
-        computed.
-    labels : ndarray of int32 of shape (n_rows,)
-        Nearest centres as in `nearest_centers`; updated.
-    lower, upper : ndarray of shape (n_rows,)
-        Bounds of the distances to any other centre, and to the nearest one; updated.
-    lists : ndarray of int32 of shape (n_rows, n_listed), optional
-        Output, where `moved` is None: near centres of each row, the nearest one among them.
+    `rows`, `coordinates` and `prepared` are those of `daskmm.compiled.labels.nearest_centers`,
+    without feature weights. Rows must not be whitened, because whitening rounds a row by its place
+    in the block. `moved` says how the centres have moved since labels and bounds were computed;
+    None if they have not been computed.
 
-    Returns
-    -------
-    int or None
-        Number of rows that were compared with all centres; None if a row is not finite in the
-        model's coordinates or its squared norm overflows; labels are undefined then.
+    `labels` are updated, and so are the bounds of the distances to any other centre (`lower`) and
+    to the nearest one (`upper`). Where `moved` is None, near centres of each row, the nearest one
+    among them, are written to `lists`, (n_rows, n_listed).
+
+    The result is the number of rows that were compared with all centres. It is None, and labels are
+    undefined, if a row is not finite in the model's coordinates or its squared norm overflows.
     """
     doubtful = np.ones(len(rows), np.bool_)
     if moved is not None:

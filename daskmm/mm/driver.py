@@ -120,28 +120,15 @@ def minimize(
 ) -> Outcome[S]:
     """Advance all starts together, one pass over the data per iteration; return the best.
 
-    Parameters
-    ----------
-    problem : Problem
-        Data and algorithm.
-    starts : sequence
-        Whatever `problem` can start from, or runs to continue.
-    schedule : Schedule
-        Powers, and when to stop.
-    context : FitContext, optional
-        Its callbacks are called once per iteration over the full data (`problem.exact`) with the
-        record of the best start so far. One that raises StopIteration ends the fit. Without a
-        context, an interrupt is raised at once.
-    race : callable, optional
-        Takes the costs of all starts after each iteration, and returns the indices of the starts
-        that are worth another iteration. The others end at their present state, whose cost is
-        known. Only hard steps may have a race.
-    before : int
-        Number of iterations of earlier stages; the numbers that callbacks get continue from it.
+    Starts are whatever `problem` can start from, or runs to continue. Callbacks of the context are
+    called once per iteration over the full data (`problem.exact`) with the record of the best start
+    so far; one that raises StopIteration ends the fit. Without a context, an interrupt is raised at
+    once. `before` is the number of iterations of earlier stages, from which the numbers that
+    callbacks get continue.
 
-    Returns
-    -------
-    Outcome
+    A race takes the costs of all starts after each iteration, and returns the indices of the starts
+    that are worth another iteration. The others end at their present state, whose cost is known.
+    Only hard steps may have a race.
     """
     if context is None:
         context = FitContext(holds_interrupts=False)
@@ -161,17 +148,8 @@ def iterate(
 ) -> list[Run[S]]:
     """Advance all starts as `minimize` does, without choosing among them.
 
-    Parameters
-    ----------
-    problem, starts, schedule, context, race, before
-        As in `minimize`.
-    until : Pace, optional
-        Amount of work after which all runs are returned, even if they have not ended.
-
-    Returns
-    -------
-    list of Run
-        The runs; if the user interrupted an iteration, as they were before it.
+    After the amount of work `until`, all runs are returned, even if they have not ended. If the
+    user interrupted an iteration, they are returned as they were before it.
     """
     if context is None:
         context = FitContext(holds_interrupts=False)
@@ -365,12 +343,7 @@ def _has_lost(run: Run[S]) -> bool:
 def cheapest_first(costs: Sequence[float], scale: float) -> list[int]:
     """Return indices by increasing cost; costs equal up to rounding keep their order.
 
-    Parameters
-    ----------
-    costs : sequence of float
-        One cost per start.
-    scale : float
-        Size of the terms of which the costs are sums; differences are compared with it.
+    Differences are compared with `scale`, the size of the terms of which the costs are sums.
     """
     array = np.asarray(costs)
     unit = EQUALLY_GOOD * scale or 1.0

@@ -78,12 +78,7 @@ class Repeat(Generic[F]):
 def run_stages(stages: Iterable[Stage[F] | Repeat[F]], fit: F) -> F:
     """Run the stages in their order, and return the fit with all results.
 
-    Parameters
-    ----------
-    stages : iterable of Stage or Repeat
-        Stages in the order in which they are run.
-    fit : FitSoFar
-        Fit with a `context`, whose journal enters each stage before it is run.
+    The journal of the fit's context enters each stage before it is run.
     """
     for stage in stages:
         if isinstance(stage, Repeat):
