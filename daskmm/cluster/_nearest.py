@@ -93,3 +93,18 @@ class NearestCenter(  # type: ignore[call-arg]
         labels = labels_of(table, Position(0, 0), fitted.coordinates, fitted.state)
         kept = labels >= 0
         return labels[kept], distances_between(table[kept], fitted.coordinates, fitted.state)
+
+    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
+        """Fit, and compute the distances of the rows to the centres, as `transform` does.
+
+        scikit-learn's method would compute lazy distances for ``set_output(transform="pandas")``.
+
+        Parameters
+        ----------
+        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+            Rows to be clustered.
+        [y]
+        **fit_params
+            Further arguments of `fit`, such as `sample_weight`.
+        """
+        return self.fit(X, y, **fit_params).transform(X)

@@ -38,9 +38,13 @@ _UNCOMPRESSED = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, gzip.
 _OF_BZ2 = "Invalid data stream"
 _SEPARATORS = (",", ";", "\t", "|", " ")
 _MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
-# Marks of missing values: in all columns, and only in columns of numbers, as in R, SAS and surveys.
+# Marks of missing values: only in columns of numbers, as in R, SAS and surveys, and in all columns,
+# as in pandas.
 _NO_VALUE = ("-", "--", ".", "?", "*")
-_NO_TEXT = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "#N/A", "<NA>")
+_NO_TEXT = (
+    *("", "NA", "N/A", "n/a", "NaN", "nan", "-NaN", "-nan", "NULL", "null", "None", "<NA>"),
+    *("#N/A", "#N/A N/A", "#NA", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
+)
 _MISSING = frozenset((*_NO_TEXT, *_NO_VALUE))
 _FLAGS = {"True": 1.0, "TRUE": 1.0, "true": 1.0, "False": 0.0, "FALSE": 0.0, "false": 0.0}
 # A time with its offset from UTC, which is ignored, as time zones of parquet files are.
@@ -50,29 +54,21 @@ _OFFSET = r"([T ].*?) *(?:Z|[+-]\d\d(?::?\d\d)?)$"
 _BLANKS = " \t\n\r\v\f"
 # A first line that names the separator for Excel.
 _EXCEL = re.compile(r'^"?sep=(.)"?$')
+# A line after the last one; a quote that is not closed would contain it.
+_END = "\x04"
 # How pandas calls columns without a name.
 _NAMELESS = "Unnamed: "
 
 
 @dataclass(frozen=True)
 class CsvFormat:
-    r"""The format of csv files.
+    """The format of csv files."""
 
-    Attributes
-    ----------
-    separator, decimal, encoding : str
-        The character between fields, the decimal mark, and the encoding of the text.
-    names : tuple of str
-        Names of the columns, or their numbers if there is no header.
-    n_skipped : int
-        Number of lines before the first row: a line ``sep=;``, comments, and the header.
-    """
-
-    separator: str
-    decimal: str
-    encoding: str
-    names: tuple[Any, ...]
-    n_skipped: int
+    separator: str  # between fields
+    decimal: str  # the decimal mark
+    encoding: str  # of the text
+    names: tuple[Any, ...]  # of the columns, or their numbers if there is no header
+    n_skipped: int  # lines before the first row: a line ``sep=;``, comments, and the header
 
     @property
     def has_header(self) -> bool:
@@ -102,29 +98,18 @@ def open_csv(
 ) -> Any:
     """Open csv files as one dask DataFrame: float64, text of categories, and dates.
 
-    Parameters
-    ----------
-    path : str
-        A file, a pattern, a folder of csv files, or a URL; files may be compressed.
-    columns : sequence of str or None
-        Columns to read; all if None. Other columns are not parsed.
-    separator, decimal, encoding : str, optional
-        Format of the files; detected from the beginning of the first file by default.
-    keep : sequence of str, optional
-        Further columns, which are read as text and come after the others.
-    categories : sequence of str, optional
-        Columns, among those to read, whose values are categories even if they look like numbers.
-    dates : sequence of str, optional
-        Columns, among those to read, with dates of ISO 8601, such as 2026-02-03; offsets from UTC
-        are ignored.
-    fitted : bool
-        Whether the columns are those of a fitted model, so that none can be left out.
+    `path` is a file, a pattern, a folder of csv files, or a URL; files may be compressed.
+    Separator, decimal mark and encoding are detected from the beginning of the first file by
+    default.
 
-    Raises
-    ------
-    ValueError
-        If the format is unclear, if the only file of a fit has no rows, if lines have another
-        number of fields than the header, or if columns to read are not numeric.
+    Only `columns` (all if None) and `keep` are parsed; the latter are read as text and come after
+    the others. `categories` are those of the columns whose values are categories even if they look
+    like numbers, and `dates` are those with dates such as 2026-02-03 (ISO 8601) or 03.02.2026;
+    offsets from UTC are ignored. `fitted` says that the columns are those of a fitted model, so
+    none can be left out.
+
+    It raises ValueError if the format is unclear, if the only file of a fit has no rows, if lines
+    have another number of fields than the header, or if columns to read are not numeric.
     """
     import dask.dataframe as dd
 
@@ -308,7 +293,11 @@ def _told(
         raise ValueError(f"{path} cannot be read as csv: it has no lines but comments.")
     separators = (separator,) if separator else _SEPARATORS
     decimals = (decimal,) if decimal else (".", ",")
-    tries = [_Try.of(lines, one, mark) for one in separators for mark in decimals if one != mark]
+    formats = [(one, mark) for one in separators for mark in decimals if one != mark]
+    try:
+        tries = [_Try.of(lines, *format) for format in formats]
+    except csv.Error as error:  # a very long field
+        raise ValueError(f"{path} cannot be read as csv: {error}.") from error
     best = max(tries, key=lambda found: found.score)
     if best.uneven is not None:
         line, n_fields = best.uneven
@@ -345,28 +334,15 @@ def _n_comments(lines: Sequence[str]) -> int:
 
 @dataclass(frozen=True)
 class _Try:
-    """An attempt to read the first lines of a file with a separator and a decimal mark.
+    """An attempt to read the first lines of a file with a separator and a decimal mark."""
 
-    Attributes
-    ----------
-    separator, decimal : str
-        The character between fields, and the decimal mark.
-    n_fields : int
-        Number of fields of the first line.
-    header : int
-        Number of lines up to the end of the header; 0 if the first line is all numbers.
-    uneven : tuple of (int, int) or None
-        Number of the first line that has another number of fields, and that number of fields.
-    numeric : float
-        Share of the fields after the header that are numbers or missing.
-    """
-
-    separator: str
-    decimal: str
-    n_fields: int
-    header: int
+    separator: str  # between fields
+    decimal: str  # the decimal mark
+    n_fields: int  # of the first line
+    header: int  # number of lines up to the end of the header; 0 if the first line is all numbers
+    # Number of the first line that has another number of fields, and that number of fields.
     uneven: tuple[int, int] | None
-    numeric: float
+    numeric: float  # share of the fields after the header that are numbers or missing
 
     @classmethod
     def of(cls, lines: list[str], separator: str, decimal: str) -> _Try:
@@ -448,12 +424,8 @@ def _names(text: str, separator: str) -> tuple[str, ...]:
 def _kinds(head: str, format: CsvFormat) -> tuple[dict[Any, str], dict[Any, tuple[str, int]]]:
     """Find the columns of text from the beginning of a file.
 
-    Returns
-    -------
-    kinds : dict
-        "numbers", "flags" or "text" for each column.
-    words : dict
-        For each column of text, its first value that is not a number, and the line of this value.
+    The result is "numbers", "flags" or "text" for each column and, for each column of text, its
+    first value that is not a number, with the line of this value.
     """
     rows = list(itertools.islice(_rows(_rows_of(head, format), format.separator), _HEAD_LINES))
     kinds: dict[Any, str] = {}
@@ -484,14 +456,18 @@ def _rows_of(text: str, format: CsvFormat) -> str:
 def _rows(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the first line, from 1, and the fields of each row; blank lines are no rows.
 
-    A row that cannot be read, because it is very long, has no fields and is the last one.
+    A row that cannot be read has no fields and is the last one: it has a very long field, or a
+    quote that is not closed.
     """
-    rows = csv.reader(_lines(text), delimiter=separator, skipinitialspace=True)
+    lines = [*_lines(text), _END]
+    rows = csv.reader(lines, delimiter=separator, skipinitialspace=True)
     line = 1
     try:
         for row in rows:
-            if len(row) > 1 or "".join(row).strip():
-                yield line, row
+            closed = rows.line_num < len(lines)
+            # A line "" is a row with an empty field.
+            if line < len(lines) and (len(row) > 1 or lines[line - 1].strip()):
+                yield line, row if closed else []
             line = rows.line_num + 1
     except csv.Error:
         yield line, []
@@ -541,7 +517,10 @@ def _empty(kinds: dict[Any, str]) -> Any:
 
 
 def _by_arrow(text: str, format: CsvFormat, kinds: dict[Any, str]) -> Any:
-    """Return the rows of a block, read by Arrow; None if it refuses them or reads infinities."""
+    """Return the rows of a block, read by Arrow.
+
+    None if Arrow refuses them or reads infinities, or if a quote is not closed.
+    """
     import pandas as pd
     import pyarrow as pa
     from pyarrow import csv as arrow
@@ -551,7 +530,8 @@ def _by_arrow(text: str, format: CsvFormat, kinds: dict[Any, str]) -> Any:
         if '"' in text:
             return None
         text = re.sub(rf"(?m)(^|{re.escape(separator)}) +", r"\1", text)
-    raw = text.encode()
+    end = separator * len(format.names) + _END
+    raw = f"{text}\n{end}".encode()
     places = {name: str(format.names.index(name)) for name in kinds}
     types = {"numbers": pa.float64(), "flags": pa.bool_(), "text": pa.string()}
     options = arrow.ConvertOptions(
@@ -567,7 +547,15 @@ def _by_arrow(text: str, format: CsvFormat, kinds: dict[Any, str]) -> Any:
         column_names=[str(place) for place in range(len(format.names))],
         block_size=min(len(raw) + 1, _MOST_ARROW_BYTES),
     )
-    parts = arrow.ParseOptions(delimiter=separator, newlines_in_values=True)
+    ends: list[Any] = []
+
+    def misfit(row: Any) -> str:
+        ends.append(row)
+        return "skip" if row.text == end else "error"
+
+    parts = arrow.ParseOptions(
+        delimiter=separator, newlines_in_values=True, invalid_row_handler=misfit
+    )
     try:
         table = arrow.read_csv(pa.BufferReader(raw), whole, parts, options)
     except pa.ArrowInvalid:
@@ -579,7 +567,7 @@ def _by_arrow(text: str, format: CsvFormat, kinds: dict[Any, str]) -> Any:
         for name, kind in kinds.items()
     }
     infinite = any(np.isinf(columns[n]).any() for n, kind in kinds.items() if kind == "numbers")
-    return None if infinite or "\0" in text else pd.DataFrame(columns)
+    return None if infinite or not ends or "\0" in text else pd.DataFrame(columns)
 
 
 def _with_missing(text: Any) -> Any:
@@ -590,11 +578,8 @@ def _with_missing(text: Any) -> Any:
 def _by_python(block: _Block, text: str, format: CsvFormat, kinds: dict[Any, str]) -> Any:
     """Return the rows of a block, read one by one.
 
-    Raises
-    ------
-    ValueError
-        If a row has another number of fields than the header, or a value of another kind; the
-        message has the file, the line and the column.
+    It raises ValueError if a row has another number of fields than the header, or a value of
+    another kind; the message has the file, the line and the column.
     """
     import pandas as pd
 
@@ -607,8 +592,15 @@ def _by_python(block: _Block, text: str, format: CsvFormat, kinds: dict[Any, str
     for line, row in _rows(text, format.separator):
         if any("\0" in field for field in row):
             raise misfit(line, "the file is damaged: it has zero bytes")
+        whole = "" if len(row) == len(format.names) else _lines(text)[line - 1].rstrip()
+        if not row:
+            raise misfit(
+                line,
+                f"the row that begins with {whole[:80]!r} has a quote that is not closed, a field "
+                f"of more than {csv.field_size_limit():,} characters, or a line break within "
+                "quotes where two blocks of the file meet (compressed files are read whole)",
+            )
         if len(row) != len(format.names):
-            whole = _lines(text)[line - 1].rstrip()
             hint = ", perhaps of a quote that is not closed" if whole.count('"') % 2 else ""
             raise misfit(
                 line,

@@ -206,6 +206,7 @@ def drawn_rows(model: Any, sample: Any, labels: Any) -> tuple[Any, Any]:
 
     The rows of a frame are a frame, since `predict` looks at its names.
     """
+    refuse_mixed(model)
     if not is_lazy(sample):
         return unwrapped(sample), labels
     table = by_name(model, sample)

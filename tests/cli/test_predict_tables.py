@@ -158,7 +158,7 @@ def test_integers_of_csv_that_the_model_uses_remain_integers(tmp_path, monkeypat
     pd.DataFrame({"a": range(60), "b": np.arange(60) / 8}).to_csv("rows.csv", index=False)
     fit = ["-k", "2", "--missing", "partial", "--no-pictures", "--quiet", "--out", "run"]
     assert main(["fit", "rows.csv", *fit]) == 0
-    assert "missing values" in json.loads((tmp_path / "run/summary.json").read_text())["scale"]
+    assert "nats" in json.loads((tmp_path / "run/summary.json").read_text())["scale"]
     assert main(["predict", "run", "rows.csv", "--out", "l.csv", "--keep", "all", "--quiet"]) == 0
     written, rows = ((tmp_path / name).read_text() for name in ("l.csv", "rows.csv"))
     assert [line.rpartition(",")[0] for line in written.split()] == rows.split()

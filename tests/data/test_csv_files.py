@@ -138,9 +138,10 @@ def test_lines_that_do_not_fit_are_named(tmp_path, monkeypatch, bad, message, bl
 def test_values_are_read_exactly_whoever_reads_them(tmp_path):
     values = np.random.default_rng(1).normal(size=(500, 2)) * 10.0 ** np.arange(-250, 250)[:, None]
     lines = [f"{a!r},{b!r}" for a, b in values.tolist()]
-    for last in ("0.5,1", "+0.5,1"):  # Arrow refuses signs before positive numbers
-        (tmp_path / "x.csv").write_text("\n".join(["a,b", *lines, last]))
-        np.testing.assert_array_equal(read(tmp_path / "x.csv"), [*values, [0.5, 1.0]])
+    for last in ("0.5", "inf"):  # Python reads infinities
+        (tmp_path / "x.csv").write_text("\n".join(["a,b", *lines, f"{last},1"]))
+        found = csv_files.open_csv(str(tmp_path / "x.csv"), None).compute()
+        np.testing.assert_array_equal(found, [*values, [float(last), 1.0]])
 
 
 def test_rows_with_blanks_and_quotes_are_read_as_without(tmp_path):
@@ -185,6 +186,51 @@ def test_a_quote_without_its_end_is_named_by_its_line(tmp_path):
     (tmp_path / "x.csv").write_text("\n".join(lines), encoding="utf-8")
     with pytest.raises(ValueError, match=r"x\.csv, line 202: .*quote that is not closed"):
         read(tmp_path / "x.csv")
+
+
+@pytest.mark.parametrize("value", ["2", "+inf"])
+def test_a_quote_without_its_end_in_kept_text_takes_no_further_rows(tmp_path, value):
+    # Infinities are read by Python, other rows by Arrow.
+    lines = ["x,label\n", *["1,a\n"] * 300, f'{value},"b\n', *["3,c\n"] * 20]
+    (tmp_path / "x.csv").write_text("".join(lines))
+    with pytest.raises(ValueError, match=r"x\.csv, line 302: .*quote that is not closed"):
+        csv_files.open_csv(str(tmp_path / "x.csv"), ["x"], keep=["label"]).compute()
+
+
+def test_a_line_break_within_quotes_between_blocks_is_refused_but_not_in_a_compressed_file(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(csv_files, "_BLOCK_BYTES", 12)
+    text = 'x,label\n1,"one\n2,of two lines"\n3,c\n'
+    (tmp_path / "x.csv").write_text(text)
+    with pytest.raises(ValueError, match=r"line 2: .*line break within quotes where two blocks"):
+        csv_files.open_csv(str(tmp_path / "x.csv"), ["x"], keep=["label"]).compute()
+    (tmp_path / "x.csv.gz").write_bytes(gzip.compress(text.encode()))
+    found = csv_files.open_csv(str(tmp_path / "x.csv.gz"), ["x"], keep=["label"]).compute()
+    assert found["label"].tolist() == ["one\n2,of two lines", "c"]
+
+
+def test_a_very_long_field_among_the_first_lines_is_refused_with_the_file(tmp_path):
+    (tmp_path / "x.csv").write_text(f"x,label\n1,{'a' * 200_000}\n2,b\n")
+    with pytest.raises(ValueError, match=r"x\.csv cannot be read as csv: field larger than"):
+        csv_files.open_csv(str(tmp_path / "x.csv"), ["x"], keep=["label"])
+
+
+@pytest.mark.parametrize("last", ["3", "inf"])
+def test_a_line_of_two_quotes_is_a_row_without_a_value(tmp_path, last):
+    # Infinities are read by Python, other rows by Arrow.
+    (tmp_path / "x.csv").write_text(f'x\n1\n""\n\n  \n{last}\n')
+    found = csv_files.open_csv(str(tmp_path / "x.csv"), None).compute()["x"]
+    np.testing.assert_array_equal(found, [1.0, np.nan, float(last)])
+
+
+def test_marks_of_missing_values_are_those_of_pandas(tmp_path):
+    marks = sorted(pd._libs.parsers.STR_NA_VALUES)
+    text = "x,label\n1,a\n" + "".join(f"{mark},{mark}\n" for mark in marks)
+    (tmp_path / "x.csv").write_text(text)
+    found = csv_files.open_csv(str(tmp_path / "x.csv"), ["x"], keep=["label"]).compute()
+    assert len(found) == 1 + len(marks)
+    assert found[1:].isna().all(axis=None)
 
 
 def test_rare_marks_in_kept_text_do_not_end_lines(tmp_path):

@@ -857,16 +857,16 @@ def test_a_gram_store_for_one_fit_is_built_once(tmp_path, monkeypatch):
     monkeypatch.setattr("daskmm.gram.build.TILE_ROWS", 60)
     monkeypatch.setitem(daskmm.gram.build.build.__kwdefaults__, "tile_rows", 60)
     made = []
-    make = daskmm.gram.build._make_tile
+    make = daskmm.gram.build.kernel_tile
 
-    def counted(tile, *arguments):
+    def counted(kernel, x, y, tile):
         if len(made) == 4 and not (tmp_path / "dead").exists():
             (tmp_path / "dead").touch()
             raise KilledError
         made.append(tile)
-        return make(tile, *arguments)
+        return make(kernel, x, y, tile)
 
-    monkeypatch.setattr(daskmm.gram.build, "_make_tile", counted)
+    monkeypatch.setattr(daskmm.gram.build, "kernel_tile", counted)
     monkeypatch.setattr("daskmm.engine.passes.CPU_COUNT", 1)
     path = tmp_path / "c"
     with pytest.raises(KilledError):

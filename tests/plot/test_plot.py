@@ -550,3 +550,12 @@ def test_models_that_are_not_fitted_are_not_drawn():
         plot.annealing_trace(KMeans(2))
     with pytest.raises(TypeError, match="estimator"):
         plot.annealing_trace(None)
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_a_projection_of_mixed_columns_is_refused_as_such(lazy):
+    frame = pd.DataFrame({"x": np.arange(60.0), "kind": ["a", "b"] * 30})
+    model = KMeans(2, distortion="mixed", random_state=0).fit(frame)
+    sample = dd.from_pandas(frame, npartitions=2) if lazy else frame
+    with pytest.raises(ValueError, match="Mixed columns are not drawn"):
+        plot.projection(model, sample)
