@@ -187,8 +187,8 @@ def bandwidth_path(
     λ^2` independent features, where λ are the eigenvalues of their correlation matrix, so that
     correlated features do not count twice. The gain uses no feature weights, since otherwise a fit
     with all its weight on one easy feature would have a high gain; 1 − R_l is at least .001. One
-    cluster has a gain of 0, and dividing noise into several clusters has a negative gain. Among the
-    bandwidths with :math:`k \le \max(\sqrt n, n/10)`, the one with the largest gain wins; the
+    cluster has a gain of 0, and dividing noise into several clusters has a negative gain. The
+    bandwidth with the largest gain wins among those with :math:`k \le \max(\sqrt n, n/10)`; the
     choice is the middle of the run of bandwidths around it with the same number of clusters.
 
     **More rows.** A bandwidth found on the sample suits all rows, since kernel sums are means over
@@ -337,7 +337,7 @@ def _descended(
     many: float,
     gain_of: Callable[[Blurred], float],
 ) -> list[Blurred]:
-    """At each bandwidth, also fit from the weights kept at the next larger one; keep the better.
+    """Fit again from the weights kept at the next larger bandwidth; keep the better fit.
 
     Starting only from the weights of the larger bandwidth might select too few features.
     """
@@ -353,7 +353,7 @@ def _descended(
 
 
 def _blurred(start: Rows, settings: Blurring, many: float) -> Blurred:
-    """Fit; stop early without convergence if there are more than `many` clusters."""
+    """Fit, but end before convergence if there are more than `many` clusters."""
     found = blur(start, replace(settings, max_iter=_FIRST_ITERATIONS))
     if found.converged or len(found.modes) > many:
         return found

@@ -1,12 +1,12 @@
 r"""Choose the penalty λ of entropy-weighted power k-means (EWP) without labels.
 
 EWP learns feature weights w on a sample for each λ of a grid and each start. Power k-means with
-these weights fixed is then run from a fresh start. Of the two partitions, the one with the lower
-:math:`\sum_l w_l V_l (1 - R_l)` is kept, where V_l is the variance of feature l and R_l the share
-of it that lies between the cluster means. Its information gain IG is taken over all features,
-unweighted (see :func:`daskmm.selection.information_gain`). The null consists of independent
-Gaussian features of variances :math:`w_l V_l`, which are clustered in the same way, with the
-weights of the first start. The rule prefers the *largest* λ that is as good as the best:
+these weights fixed is then run from a fresh start. The partition with the lower :math:`\sum_l w_l
+V_l (1 - R_l)` is kept, where V_l is the variance of feature l and R_l the share of it that lies
+between the cluster means. Its information gain IG is taken over all features, unweighted (see
+:func:`daskmm.selection.information_gain`). The null consists of independent Gaussian features of
+variances :math:`w_l V_l`, which are clustered in the same way, with the weights of the first start.
+The rule prefers the *largest* λ that is as good as the best:
 
 .. math::
 
@@ -65,7 +65,7 @@ from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 
-registered(Partition)  # `numerics` does not import `storage`
+registered(Partition)  # here, since `numerics` does not import `storage`
 
 # The grid, in units of the mean variance of the features; an infinite penalty keeps their weights
 # equal.
@@ -241,7 +241,7 @@ def _tried_in_parts(
 
 
 def feature_gains(sample: Sample, state: CenterState, metric: Metric) -> FloatArray:
-    """Compute how much more of each column clusters explain than clusters of noise do, in nats.
+    """Compute how much more clusters explain of each column than clusters of noise do, in nats.
 
     Columns of few values are replaced as in the choice of λ.
     """

@@ -15,10 +15,10 @@ with the same order, equal values in random order. If all rows are copies of a f
 point is a cluster.
 
 Mixed columns are replaced by normal features that could lie behind them (see
-:mod:`daskmm.numerics.latent_normals`), in the rows without missing values. In tables of numbers,
-rows that lack more than a quarter of their values are left out if 200 others remain, and the other
-missing values are taken from the nearest row that has them. Weights are scaled so that they sum to
-the effective number of rows: the number of rows of weight 1 that would estimate means with the same
+:mod:`daskmm.numerics.latent_normals`), in the rows without missing values. Rows of numbers that
+lack more than a quarter of their values are left out if 200 others remain, and the other missing
+values are taken from the nearest row that has them. Weights are scaled so that they sum to the
+effective number of rows: the number of rows of weight 1 that would estimate means with the same
 precision.
 """
 
@@ -159,7 +159,7 @@ def _numbers(
         enough = missing.mean(axis=1) <= _MISSING
         if np.count_nonzero(enough) >= LEAST_WHOLE:
             rows, weights = rows[enough], weights[enough]
-        from sklearn.impute import KNNImputer  # takes half a second, and few tables need it
+        from sklearn.impute import KNNImputer  # this takes half a second, and few tables need it
 
         rows = KNNImputer(n_neighbors=1, keep_empty_features=True).fit_transform(rows)
     rows = np.asarray(rows, dtype=np.float64)

@@ -16,7 +16,7 @@ LEAST_SHARE = 0.1
 
 
 def without_rare(survey: Survey, n_clusters: int) -> Survey:
-    """Treat features as constant in which too few rows differ from the commonest value.
+    """Treat a feature as constant if too few rows differ from its commonest value.
 
     Too few means less than a tenth of an average cluster's rows. If a standardised feature differs
     in a single row, a cluster of that row explains it completely, so EWP gives all weight to such
@@ -53,7 +53,7 @@ def _without(sample: Sample, left_out: NDArray[np.bool_]) -> Sample:
 
 
 def _uncommon(rows: NDArray | SparseRows, weights: NDArray) -> NDArray[np.float64]:
-    """Return the share of the rows' weight in which each feature differs from its commonest value.
+    """Return, per feature, the weight share of the rows that differ from its commonest value.
 
     The commonest value is taken to be the median, which it is if more than half of the rows have
     it; otherwise the share is large in any case.

@@ -34,14 +34,14 @@ from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 
-# Tail beyond the quantiles that bound the range of a feature, share of its length by which the
-# range is widened at each end, and largest share of the rows that is left out.
+# Share of the values beyond each of the two quantiles that bound a feature's range; share of the
+# range's length by which it is widened at each end; largest share of the rows that is left out.
 _TAIL, _WIDENING, _MOST_FAR = 0.02, 0.5, 0.05
 # Largest number of clusters in trials: with more, trials take longer than the fit.
 _MOST_CLUSTERS = 32
 # Standard deviations hardly differ if the largest is within this factor of all but a few small
 # ones.
-# A few features of some embeddings are 0 but for noise.
+# Some embeddings have a few features that are 0 but for noise.
 _ALIKE, _FEW_SMALL = 2.0, 0.05
 # How much larger the gain of standardised features must be: as a share of the gain, and in nats.
 _CLEARLY, _CLEAR_NATS = 0.05, 0.05
@@ -166,7 +166,7 @@ def far_rows(rows: FloatArray, weights: FloatArray) -> NDArray[np.bool_]:
 def _quantiles(
     values: FloatArray, weights: FloatArray, levels: tuple[float, ...]
 ) -> list[FloatArray]:
-    """Return the quantiles of each column, which are values of it, for each level."""
+    """Return the quantiles of each column at each level; they are values of the column."""
     order = np.argsort(values, axis=0)
     mass = np.cumsum(weights[order], axis=0)
     found = []

@@ -23,8 +23,8 @@ from daskmm.numerics.rows import FeatureCoordinates
 
 FloatArray = NDArray[np.float64]
 
-# Balls around each centre have radii that grow by √2; the last one holds all centres, and has a
-# number as its radius, since ∞ − ∞ is NaN.
+# Number of balls around each centre, whose radii grow by √2, and the radius of the last one, which
+# holds all centres. It is finite, since ∞ − ∞ is NaN.
 _SHELLS, _NO_END = 8, 1e300
 # Bounds are lowered, and moved distances raised, by this share, which exceeds all rounding.
 _DOUBT = 1e-9
@@ -34,7 +34,7 @@ _LISTED, _SHARE_LISTED = 32, 1 / 16
 
 
 class Moves(NamedTuple):
-    """Distances that the centres around each centre have moved, and its nearest centres."""
+    """How far the centres around each centre have moved, and which centres are nearest to it."""
 
     # Radii of balls around each centre, ascending, (n_clusters, n_shells); the last ball holds all
     # centres.
@@ -93,8 +93,8 @@ def add_moves(moving: Moving, order: NDArray[np.intp], own: slice, found: Moves)
     radii = listed[:, :1] * 2.0 ** np.arange(_SHELLS)
     radii[:, -1] = np.inf
     found.reach[at], found.ways[at] = np.minimum(np.sqrt(radii), _NO_END), moving.ways[own]
-    # The first of the centres within a ball has moved farthest. The smallest ball ends at the
-    # nearest centre, so no other lies in it.
+    # Centres are sorted by how far they moved, so the first one within a ball has moved farthest.
+    # The smallest ball ends at the nearest centre, so no other centre lies in it.
     moved = moving.ways[: max(1, np.count_nonzero(moving.ways))]
     found.farthest[at, 0] = 0.0
     for shell in range(1, _SHELLS):

@@ -239,7 +239,7 @@ def known_sums(
 ) -> BlockSums:
     """Compute the sums of a hard step whose nearest centres are known, as `block_sums` does.
 
-    In late steps little changes. So distances to centres that have not moved, and sums of clusters
+    Little changes in late steps. So distances to centres that have not moved, and sums of clusters
     that no row enters or leaves, are taken from the step before; they have the same bits.
 
     Distances are squared Euclidean, without feature weights or whitening. Those to the nearest

@@ -27,8 +27,8 @@ FloatArray = NDArray[np.float64]
 
 # Least number of evenly spaced rows of each block whose values are summed in every pass.
 _SOME_ROWS = 8
-# Totals differ if a feature's mean has moved by more than the sum of these: a share of its standard
-# deviation, and, for rounding, a multiple of the input's eps and a share, both times the mean.
+# Totals differ if a feature's mean has moved by more than a share of its standard deviation plus,
+# for rounding, a share of the mean: a multiple of the input's eps plus a constant.
 _OF_DEVIATION, _EPS, _OF_MEAN = 1e-6, 8.0, 1e-12
 # Sums of weights differ by more than this share.
 _OF_WEIGHT = 1e-8
@@ -93,7 +93,7 @@ class Watch:
                         "as they were in the first pass: distances from the centres overflow "
                         "float64. Scale the data first."
                     )
-        if getattr(record, "fault", None) is not None:  # the pass will end with it
+        if getattr(record, "fault", None) is not None:  # the pass will raise it
             return Seen(record, np.zeros(rows.shape[1] + 2))
         return Seen(record, self._totals_of_some(rows, weights))
 
@@ -157,7 +157,7 @@ class Totals:
         """Tolerance of the mean of each feature, in the input's units."""
         of_mean = (_EPS * self.eps + _OF_MEAN) * np.abs(self.moments.mean)
         allowed = _OF_DEVIATION * np.sqrt(self.moments.variance) + of_mean
-        return np.asarray(allowed + np.finfo(np.float64).tiny)  # subnormals have fewer digits
+        return np.asarray(allowed + np.finfo(np.float64).tiny)  # subnormals lose digits
 
     def compare_some(self, found: FloatArray, n_passes: int) -> None:
         """Raise ValueError if the totals of some rows are not those of the first pass."""

@@ -545,7 +545,7 @@ async def _watched(client: Any, work: Callable[[], Awaitable[Any]]) -> Any:
 
 
 async def _end_of_patience_with_pauses(client: Any, patience: float) -> ClusterLostError:
-    """Return an error once only paused workers have had tasks for too long; warn before.
+    """Return an error if no workers but paused ones have had tasks for too long; warn before.
 
     dask gives paused workers no task, and takes none back from them. A worker stays paused if its
     memory is in use outside of tasks, by modules and the allocator, and then a fit would wait for

@@ -403,7 +403,7 @@ def _first_look(
 def _drawn(
     chosen: NDArray[np.int64], position: Position, n_rows: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return positions in the block, and numbers, of its rows that are among the chosen ones."""
+    """Find the chosen rows of a block; return their positions in it and their numbers."""
     if position.window is None:  # consecutive numbers
         first, last = np.searchsorted(chosen, (position.start, position.start + n_rows))
         return chosen[first:last] - position.start, chosen[first:last]

@@ -214,9 +214,9 @@ class GroupTasks:
         If there are many records, tasks merge them too.
         """
         graph, records = self.runs(name, run, call)
-        # A scheduler starts the tasks of the merge with the most records first, in any order. The
-        # largest tasks should start first, so they are merged among themselves, and no other merge
-        # has more records.
+        # dask first starts the tasks of the merge with the most records, in any order. The largest
+        # tasks should start first, so one merge joins only these, and no other merge has more
+        # records.
         least = max(map(len, self.calls), default=0) // 2
         n_large = next((n for n, calls in enumerate(self.calls) if len(calls) <= least), 0)
         return graph, _merged(records, name, graph, SPLIT_EVERY, SPLIT_EVERY, n_large)

@@ -415,7 +415,7 @@ def _run(
 
 
 def _still_in(left: set[int], calls: Iterable[Call], skipped: list[int]) -> Iterator[Call]:
-    """Yield each call that is still in the set when its turn to load comes; append the others."""
+    """Yield each call that is still in the set once it is to be loaded; note others as skipped."""
     for call in calls:
         if call.number in left:
             yield call

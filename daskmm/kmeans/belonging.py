@@ -26,8 +26,8 @@ FloatArray = NDArray[np.float64]
 
 # The power of memberships is chosen from at most this many distances, rows, and values of rows.
 _DISTANCES, _MOST_ROWS, _VALUES = 1 << 18, 1_000, 1 << 22
-# The profile of a fit is that of at most so many rows of its sample. They are fewer if their
-# distances to all centres would be more than this, but at least so many per cluster.
+# The profile of a fit is computed from at most this many rows of its sample. Fewer rows are taken
+# if they have more than this many distances to all centres, but at least this many per cluster.
 _ROWS_OF_PROFILE, _PRODUCTS_OF_PROFILE, _ROWS_PER_CLUSTER = 20_000, 5_000_000, 8
 # 2^64 divided by the golden ratio.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -128,7 +128,7 @@ class DistanceProfile(NamedTuple):
         """Summarise the nearest centres of some rows."""
         distances = found.distances
         typical = distances.quantile(0.5, len(state.centers))
-        # Clusters without rows, or of equal rows, get the median of all rows.
+        # Clusters that have no rows, or only equal ones, get the median of all rows.
         usual = distances.pooled().quantile(0.5, 1)[0]
         typical = np.where(typical > 0, typical, usual if usual > 0 else 1.0)
         relative = relative_distances(distances.values, distances.groups, typical, state)

@@ -27,7 +27,8 @@ from daskmm.numerics.sparse_rows import dense
 
 FloatArray = NDArray[np.float64]
 
-# Rows drawn per new cluster; more lower the cost of a tree by less than they cost in memory.
+# Rows drawn per new cluster. More rows would lower the cost of a tree little for the memory that
+# they take.
 ROWS_PER_CLUSTER = 48
 # Hard steps within a cluster, the relative change that ends them, and how far they move centres.
 _MAX_ITER, _TOL, _RELAXATIONS = 20, 1e-3, (1.5,)
@@ -38,7 +39,7 @@ class Drawn:
     """Rows drawn of some blocks, sorted by cluster and key."""
 
     labels: NDArray[np.int32]  # cluster of each row, (n_drawn,)
-    # Random numbers, (n_drawn,); of each cluster the rows with the smallest keys are kept.
+    # Random numbers, (n_drawn,); each cluster keeps its rows with the smallest keys.
     keys: FloatArray
     rows: NDArray  # in the model's coordinates, (n_drawn, n_features)
     weights: FloatArray  # sample weights of the rows, (n_drawn,)
@@ -128,8 +129,8 @@ def divided(
 ) -> tuple[FloatArray, NDArray[np.int64]]:
     """Divide each cluster on rows of its own, in one pass, so that there are `n_clusters` parts.
 
-    `by` says how many parts each cluster has: in proportion to the cost ("cost") or to the weight
-    ("size") of its rows, or as many as the others ("equal"). The result has the new centres in the
+    `by` says how the parts are shared out among clusters: in proportion to the cost ("cost") or to
+    the weight ("size") of their rows, or equally ("equal"). The result has the new centres in the
     model's coordinates, (n_found, n_features), and the cluster that each of them is a part of.
     There are fewer than `n_clusters` if some clusters have fewer distinct rows than they should
     have parts.

@@ -1,7 +1,7 @@
 """Greedy k-means++ for many clusters, within coarse cells of the rows.
 
 Greedy k-means++ computes 2 + log k times as many distances as a hard step, and memory rather than
-the processor limits its speed. Within a cell it costs next to nothing: centres compete only for
+the processor limits its speed. It costs next to nothing within a cell: centres compete only for
 the rows of their cell, and each cell gets centres in proportion to the cost of its rows. A few hard
 steps within the cells follow. The border of a cell may cut a cluster. Such a cluster is whole in
 another partition of the rows into cells, so the centres are chosen among those of several

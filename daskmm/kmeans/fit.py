@@ -64,7 +64,7 @@ class CentersFit:
     found: CenterState | None = None
     # CenterStates, or starting centres in the model's coordinates, (n_clusters, n_features).
     starts: Sequence[Any] = ()
-    # The schedule of the method, possibly from a lower first power.
+    # Schedule of the method, possibly with a lower first power.
     schedule: Schedule = field(default_factory=lambda: Schedule(-np.inf))
     search: Search | None = None  # runs on samples
     runs: Sequence[Run[CenterState]] = ()  # runs in the space that the rows span
@@ -261,7 +261,7 @@ def _with_bounded_sizes(fit: CentersFit) -> CentersFit:
 
 
 def _most_even(fit: CentersFit) -> CentersFit:
-    """Take the outcome whose largest cluster is smallest, since rounds may enlarge it again."""
+    """Take the outcome with the smallest largest cluster, which need not be the last one."""
     assert fit.most_even is not None
     return replace(fit, result=fit.most_even)
 
@@ -418,7 +418,7 @@ def _from_nearby(
 ) -> Schedule:
     """Return the schedule with a lower first power for many clusters, if it may be chosen.
 
-    At s_crit all centres fall onto the mean, but neighbouring ones fall onto each other below it
+    All centres fall onto the mean at s_crit, but neighbouring ones fall onto each other below it
     already. Where there are hundreds of clusters this undoes good starts and takes steps that gain
     nothing, so the critical power is that of the rows around the nearest centre of a start.
     """

@@ -39,8 +39,8 @@ def near_rows(
     """Return a mask of the rows that are not among the farthest from their centres.
 
     The far rows have the share `trim` of the weight; at least `n_clusters` rows are near. The
-    sample is in the coordinates of the distortion. With more than `MANY_CLUSTERS` clusters, rows
-    are compared with so many centres.
+    sample is in the coordinates of the distortion. Rows are compared with at most `MANY_CLUSTERS`
+    centres.
     """
     rows, weights, k = sample.rows, sample.weights, min(n_clusters, MANY_CLUSTERS)
     update = PowerUpdate(distortion, has_holes(rows), trim=trim)

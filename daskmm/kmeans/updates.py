@@ -72,7 +72,8 @@ def relocated(centers: FloatArray, sums: CenterSums, distortion: Distortion) -> 
     """Return the centres; the centre of each empty cluster is moved to one of the farthest rows.
 
     The farthest rows are recorded in hard steps only. A centre without rows can be moved anywhere
-    without raising the objective. Among equal rows only one gets a centre, so no centres coincide.
+    without raising the objective. Only one of several equal rows gets a centre, so no centres
+    coincide.
     """
     empty = np.flatnonzero(sums.weights == 0)
     if not (len(empty) and len(sums.farthest.rows)):

@@ -47,8 +47,8 @@ FEW_COINCIDENT = 0.01
 # Costs that differ by less than this share of the objective's terms count as equal.
 EQUALLY_GOOD = 1e-9
 
-# The last iteration before `max_iter` goes to the means, and the others of the last few have the
-# last factor of `relaxations`.
+# The last so many iterations before `max_iter` use the last factor of `relaxations`, except for the
+# very last one, which goes to the means.
 _LAST_RELAXED = 4
 
 Callback = Callable[[IterationRecord], object]
@@ -77,7 +77,7 @@ class Schedule:
     relaxations: tuple[float, ...] = ()
 
     def relaxation(self, n_hard: int, n_left: int) -> float:
-        """Return ω of the next hard step, after so many of them and before so many iterations."""
+        """Return ω of the next hard step, after `n_hard` of them with `n_left` iterations left."""
         if not self.relaxations or n_left <= 1:
             return 1.0
         last = len(self.relaxations) - 1
@@ -327,7 +327,7 @@ def _score(problem: Problem[S], runs: list[Run[S]], context: FitContext) -> Outc
     costs = [step.inertia + step.penalty for step in scored]
     best = first_best(costs, scale)
     if _has_lost(runs[best]):
-        # Steps never raise the cost, so up to rounding it is as good as the cheapest that went on.
+        # Steps never raise the cost, so the cheapest run that went on is as good up to rounding.
         others = [index for index, run in enumerate(runs) if not _has_lost(run)]
         winner = min(others, key=costs.__getitem__, default=best)
         runs = list(runs)

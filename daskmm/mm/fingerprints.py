@@ -13,7 +13,7 @@ from daskmm.storage.digests import digest
 # Parameters that do not affect the result of a fit.
 _IGNORED = (
     *("callbacks", "verbose", "checkpoint", "checkpoint_every", "persist"),
-    # The checkpoint holds the starts, and a fit does not forget any rows.
+    # The checkpoint holds the starts of a `warm_start`; `forget` concerns only `partial_fit`.
     *("warm_start", "forget"),
 )
 # Parameters that may be higher in the fit that resumes, which continues to the new bound.

@@ -76,7 +76,7 @@ class Histogram:
         return np.where((edges == 0) | np.isinf(edges), edges, middles)
 
     def quantile(self, level: float, n_groups: int) -> FloatArray:
-        """Return the number that a share `level` of each group's weight does not exceed.
+        """Return, for each group, the number that a share `level` of its weight does not exceed.
 
         It is NaN for groups without weight.
         """

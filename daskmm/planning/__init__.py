@@ -597,8 +597,8 @@ def _sample_bytes(layout: Layout, method: Method, sizes: SampleSizes, threads: i
     # The copies of each start share the column indices of the sample.
     values = int(8 * (layout.stored or 0))
     annealing = sizes.sample * (3 * row + 3 * at_once * values)
-    # Parameters are tried on a few rows. These are dense, except if λ is tried on rows that are too
-    # wide.
+    # Parameters are tried on a few rows in dense form; but λ is tried on sparse rows if dense ones
+    # would take more than FEW_BYTES.
     tried = 8 * layout.n_features * min(sizes.sample, sample_rows(method.n_clusters))
     n_dense = 1 if method.tries_lam and tried > FEW_BYTES else 1 + 2 * threads
     return read + annealing + n_dense * FEW_BYTES

@@ -31,7 +31,8 @@ class Tile:
     terms : ndarray of shape (n_rows, n_features)
         Terms that the distances to all centres share; the rows themselves if there are none.
     zeros : ndarray of shape (n_features,) or None
-        What is to be added to the terms, of sparse rows, so that zeros have their terms, too.
+        Terms of zeros, which are to be added to `terms` for sparse rows, whose zeros are not
+        stored.
     """
 
     rows: FloatArray
@@ -179,7 +180,7 @@ class Distortion(ABC):
         return float(np.average(self.distances(tile, mean, None)[:, 0], weights=row_weights))
 
     def unsquared(self, distances: FloatArray) -> FloatArray:
-        """Return distances, or the roots of divergences, which grow with the square of one."""
+        """Return distances, or the roots of divergences that grow like squared distances."""
         return distances if self.degree == 1 else np.sqrt(distances)
 
     def reported(self, distances: FloatArray) -> FloatArray:

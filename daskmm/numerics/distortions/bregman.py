@@ -222,7 +222,7 @@ class Bregman(Distortion):
         """Return the mask of values outside of the domain."""
         if cls.lowest == -np.inf or rows.size == 0:
             return None
-        least = rows.min()  # NaN if a value is
+        least = rows.min()  # NaN if any value is NaN
         above = least >= cls.lowest if cls.closed else least > cls.lowest
         if above and (cls.highest == np.inf or rows.max() <= cls.highest):
             return None
@@ -308,7 +308,7 @@ class SquaredEuclidean(Bregman):
         return Planes(squares, -2.0 * weighted, squares.sum(axis=1), None)
 
     def weighed(self, rows: Any, feature_weights: FloatArray) -> tuple[Any, SquaredEuclidean]:
-        """Return rows whose plain distances are those of the given rows with feature weights."""
+        """Scale rows so that distances without weights equal those with feature weights."""
         roots = np.sqrt(feature_weights)
         if isinstance(rows, SparseRows):
             return rows.with_data(rows.data * roots[rows.indices]), self
