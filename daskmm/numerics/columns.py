@@ -65,8 +65,8 @@ class MixedCoordinates:
     """Coordinates z = (x − mean) / scale + shift of the features x of coded rows."""
 
     expansion: Expansion  # the features of the coded columns
-    # Parameters of the coordinates, (n_features,). Numbers are standardised; flags and levels, whose
-    # means are shares, are smoothed.
+    # Parameters of the coordinates, (n_features,). Numbers are standardised; flags and levels,
+    # whose means are shares, are smoothed.
     mean: FloatArray
     scale: FloatArray
     shift: FloatArray
