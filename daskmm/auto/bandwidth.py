@@ -108,19 +108,13 @@ class BandwidthPath:
 @registered
 @dataclass(frozen=True)
 class Followed:
-    """A path of bandwidths, and the feature weights with which a fit begins.
-
-    Attributes
-    ----------
-    path : BandwidthPath
-        The path.
-    first_weights : ndarray of shape (n_features,) or None
-        Feature weights from which the fit starts; None for equal ones. They are the weights that
-        the path learned at the chosen bandwidth. If the fit has no more rows than the path, they
-        are the weights from which the path started there, so that the fit repeats the path.
-    """
+    """A path of bandwidths, and the feature weights with which a fit begins."""
 
     path: BandwidthPath
+    # Feature weights from which the fit starts, (n_features,); None for equal ones. They are the
+    # weights that the path learned at the chosen bandwidth. If the fit has no more rows than the
+    # path, they are the weights from which the path started there, so that the fit repeats the
+    # path.
     first_weights: FloatArray | None
 
 
@@ -233,23 +227,9 @@ def follow_bandwidths(
 ) -> Followed:
     """Follow the default grid of bandwidths on a given sample.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features), float64
-        Sample in the model's coordinates; at most 1,000 rows are used.
-    weights : ndarray of shape (n_rows,), float64
-        Sample weights, positive.
-    lam : float
-        Entropy penalty λ per sample.
-    convention : {"auto", "paper", "reference"}
-        Whose variant of the algorithm to follow.
-    seed : int
-        Seed of the draw of 1,000 rows.
-
-    Warns
-    -----
-    UserWarning
-        As in :func:`bandwidth_path`.
+    Rows are in the model's coordinates, and their weights are positive; at most 1,000 rows are
+    used, which the seed draws. `lam` is per sample. The warnings are those of
+    :func:`bandwidth_path`.
     """
     some, some_weights = thinned(rows, weights, SAMPLE_ROWS, seed)
     grid = GRID * mean_of_varying(weighted_variance(some, some_weights))

@@ -108,21 +108,10 @@ def follow_n_clusters(
 ) -> ClusterNumberPath:
     """Count the groups of a sample that gaps divide, by the rule of this module.
 
-    Parameters
-    ----------
-    sample : Sample
-        Sample of the first pass, in the model's coordinates.
-    seed : int
-        Seed of the rows that are used and of the starts of k-means.
-    feature_weights : ndarray of shape (n_features,), optional
-        Weights of the features in the distance; features with next to no weighted variance are left
-        out. None for mixed columns.
-    max_clusters : int, optional
-        Largest number of clusters to choose.
-    n_rows : int, optional
-        Largest number of rows of the sample to use.
-    mixed : MixedCoordinates, optional
-        Coordinates of the rows, if they are of mixed columns.
+    The sample, in the model's coordinates, is that of the first pass, of which at most `n_rows` are
+    used. The seed is that of these rows and of the starts of k-means. Features with next to no
+    variance, weighted by `feature_weights`, are left out. Rows of mixed columns have the
+    coordinates `mixed` in place of feature weights.
     """
     if mixed is not None:
         sample = _of_mixed(sample, mixed, seed)

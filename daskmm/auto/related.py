@@ -32,14 +32,7 @@ def without_unrelated(survey: Survey, n_clusters: int, seed: int) -> Survey:
     Surveys of dense rows are not changed, nor are those of sparse rows that would be small as dense
     ones. If no feature is predicted, all are kept.
 
-    Parameters
-    ----------
-    survey : Survey
-        Result of the first pass.
-    n_clusters : int
-        Number of clusters that are looked for.
-    seed : int
-        Seed that divides the sample in two.
+    The seed divides the sample in two.
     """
     rows, weights = survey.core.rows, survey.core.weights
     if survey.larger_sample is not None:

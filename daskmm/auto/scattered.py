@@ -21,14 +21,7 @@ _NEIGHBOR, _TIMES, _SOME = 10, 8.0, 500
 def scattered(rows: FloatArray, weights: FloatArray) -> NDArray[np.bool_]:
     """Return a mask of the rows that are far from most rows and from each other.
 
-    A small group of similar rows is not scattered.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features)
-        Rows without missing values.
-    weights : ndarray of shape (n_rows,)
-        Weights of the rows.
+    A small group of similar rows is not scattered. Rows have no missing values.
     """
     median, reach = median_and_reach(rows, _REACH)
     far = (np.abs(rows - median) > reach).any(axis=1)

@@ -50,18 +50,13 @@ _CLEARLY, _CLEAR_NATS = 0.05, 0.05
 @registered
 @dataclass(frozen=True)
 class ScaleChoice:
-    """Information gain of the clusters of features as they are, and of standardised features.
+    """Information gain of the clusters of features as they are, and of standardised features."""
 
-    Attributes
-    ----------
-    gains_as_they_are, gains_standardized : ndarray of shape (n_starts,), float64
-        Gain of each start over the null, in nats; empty if the standard deviations hardly differ.
-    n_clusters, n_rows : int
-        Number of clusters (at most 32), and number of rows of the sample.
-    """
-
+    # Gain of each start over the null, in nats, (n_starts,); empty if the standard deviations
+    # hardly differ.
     gains_as_they_are: FloatArray
     gains_standardized: FloatArray
+    # Number of clusters (at most 32), and number of rows of the sample.
     n_clusters: int
     n_rows: int
 
@@ -89,17 +84,8 @@ def choose_scale(
 ) -> tuple[Survey, ScaleChoice]:
     """Choose a scale, and return the result of the first pass in that scale.
 
-    Parameters
-    ----------
-    survey : Survey
-        Result of the first pass, in standardised features.
-    n_clusters : int
-        Number of clusters with which the scales are compared.
-    seed : int
-        Seed of the trials.
-    lazy : bool
-        Whether to run on the active dask scheduler (one task per start) or on threads of this
-        process.
+    The survey is in standardised features. If `lazy`, the active dask scheduler runs one task per
+    start, and otherwise threads of this process do.
     """
     n_clusters = min(n_clusters, _MOST_CLUSTERS)
     own = _in_own_units(survey)
@@ -158,12 +144,7 @@ def _trials(sample: Sample, n_rows: int, seed: int) -> tuple[Trials, Trials]:
 def far_rows(rows: FloatArray, weights: FloatArray) -> NDArray[np.bool_]:
     """Return a mask of the rows that lie far outside the range of most values in some feature.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features)
-        Rows of the sample.
-    weights : ndarray of shape (n_rows,)
-        Sample weights, positive. A row of integer weight v counts like v copies of it.
+    Weights are positive; a row of integer weight v counts like v copies of it.
     """
     low, high = _quantiles(rows, weights, (_TAIL, 1.0 - _TAIL))
     length = high - low

@@ -66,10 +66,7 @@ def _is_numeric(values: Any) -> bool:
 def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
     """List in words how two fits differ; the list is empty if one can resume the other.
 
-    Parameters
-    ----------
-    there, here : mapping
-        Descriptions of the parameters, or of the data, of the earlier fit and of this one.
+    The mappings describe the parameters, or the data, of the earlier fit and of this one.
     """
     found = []
     for name in dict.fromkeys([*there, *here]):
