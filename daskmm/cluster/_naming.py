@@ -389,7 +389,7 @@ def summary_frame(model: Any) -> Any:
     check_is_fitted(model)
     if not hasattr(model, "cluster_centers_"):
         raise AttributeError(
-            f"summary_ is of models with centres in the input's units; this {type(model).__name__} "
+            f"Models with centres in the input's units have a summary_; this {type(model).__name__} "
             "has none."
         )
     try:
