@@ -39,14 +39,10 @@ _SMALLEST = 1e-100
 
 @dataclass(frozen=True, eq=False)
 class Norm(Distortion):
-    """Base of the two distances.
+    """Base of the two distances."""
 
-    Attributes
-    ----------
-    smoothing : ndarray of shape (n_features,)
-        Smoothing ε of each feature; the Euclidean distance uses the norm of this vector.
-    """
-
+    # Smoothing ε of each feature, (n_features,); the Euclidean distance uses the norm of this
+    # vector.
     smoothing: FloatArray
 
     degree: ClassVar[int] = 1
