@@ -323,7 +323,7 @@ def _whole(blocks: RowBlocks) -> Sample:
 
 
 def _in_order(sample: Sample, numbers: NDArray[np.int64]) -> Sample:
-    """Sort rows by their global index, in which blocks of a grid do not follow each other."""
+    """Sort rows by their global index, since blocks of a grid are not consecutive rows."""
     order = np.argsort(numbers, kind="stable")
     return Sample(sample.rows[order], sample.weights[order])
 

@@ -294,7 +294,7 @@ def _merged(
     while len(records) > most:
         level += 1
         merged: list[Key] = []
-        # The first tasks have equal numbers of records, and no others have more.
+        # Tasks that merge first records have equally many, and no other task has more records.
         n_tasks = -(-n_first // width)
         starts = [n_first * task // n_tasks for task in range(n_tasks)]
         others = max(2, n_first // n_tasks) if n_tasks else width

@@ -148,7 +148,7 @@ def _parquet_writer(path: Path) -> Iterator[Append]:
         if len(part) or writers:
             write(part)
         else:
-            empty.append(part)  # only rows show the types of text
+            empty.append(part)  # only rows show how text is stored
 
     def write(part: Any) -> None:
         schema = writers[0].schema if writers else None

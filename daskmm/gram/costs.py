@@ -84,7 +84,7 @@ class GramCosts:
         return Cost(1, 1, lambda: loading_seconds(self.layout, self._threads) + values)
 
     def matrices(self) -> Cost:
-        """Return the cost of making the matrices; the digests of each read streamed rows once."""
+        """Return the cost of making the matrices; each reads streamed rows once for its digests."""
         reads = self.n_kernels * (self._streamed and self.kept == "stored")
         if self.kept == "recomputed":
             return Cost(reads, reads)

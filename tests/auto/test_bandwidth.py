@@ -164,7 +164,7 @@ def test_the_rule_prefers_the_expected_bandwidth(n_clusters, gain, n_rows, expec
 # The path.
 
 
-def test_path_of_the_toy(toy, toy_path):
+def test_the_path_of_the_toy_finds_its_two_clusters(toy, toy_path):
     X, y = toy
     path = toy_path
     m = len(GRID)
@@ -338,7 +338,7 @@ def test_nothing_to_tell_apart(X):
     assert path.bandwidth > 0
 
 
-def test_bandwidths_far_too_small():
+def test_bandwidths_that_are_far_too_small_are_warned_of():
     X = np.random.default_rng(0).normal(size=(100, 3))
     with pytest.warns(UserWarning, match="all bandwidths give too many clusters for 100 rows"):
         path = bandwidth_path(X, bandwidths=[1e-6, 1e-5], random_state=0)

@@ -75,7 +75,7 @@ def test_what_is_within_clusters(seed):
     np.testing.assert_array_equal(partition(rows, weights, 0 * labels).within, np.ones(4))
 
 
-def test_gain_by_its_formula():
+def test_gains_follow_their_formula():
     within, null = np.array([0.5, 1e-9, 0.25, 0.3]), np.array([1.0, 0.5, 1e-6, 0.9])
     varying = np.array([True, True, True, False])
     expected = [math.log(ratio) / 2 for ratio in (1 / 0.5, 0.5 / 1e-3, 1e-3 / 0.25)]
@@ -192,7 +192,7 @@ def test_a_column_of_few_values_takes_no_more_than_half_of_the_weight(within, be
     assert normalized_mutual_info_score(truth, model.labels_) > 0.8
 
 
-def test_a_path_of_ones_own():
+def test_penalties_that_are_given_are_tried_in_order():
     whole = lam_path(X, 5, random_state=0)
     path = lam_path(X, 5, lams=[0.5, 0.2, 0.2], random_state=0)
     np.testing.assert_array_equal(path.lams, [0.2, 0.5])
@@ -239,7 +239,7 @@ def test_a_fit_with_the_choice(tmp_path):
     assert path.lam == model.lam_
 
 
-def test_weights_and_constant_features_in_the_choice():
+def test_weights_count_like_copies_and_constant_features_get_no_weight():
     weights = np.random.default_rng(0).integers(0, 3, 600)
     rows = np.column_stack([X, np.full(600, 7.0)])
     path = lam_path(rows, 5, sample_weight=weights, random_state=0)
@@ -270,7 +270,7 @@ def test_lam_may_be_a_multiple_of_the_mean_variance(lam, factor):
 
 
 @pytest.mark.parametrize("lam", ["", "V", "x*variance", "0*variance", "-1*variance", "variance*2"])
-def test_words_that_are_no_penalty(lam):
+def test_words_that_are_no_penalty_are_refused(lam):
     with pytest.raises(ValueError, match=re.escape(repr(lam))):
         EntropyPowerKMeans(5, lam=lam).fit(X)
 

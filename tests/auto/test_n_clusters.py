@@ -181,7 +181,7 @@ def test_a_fit_without_clusters_warns(cls):
 
 
 @pytest.mark.long
-def test_features_hidden_among_noise():
+def test_clusters_of_a_few_features_are_counted_among_noise():
     rng = np.random.default_rng(3)
     told = rng.uniform(size=(8, 4))[rng.integers(8, size=1600)] + 0.02 * rng.normal(size=(1600, 4))
     rows = np.column_stack([told, rng.normal(size=(1600, 30))])
@@ -199,7 +199,7 @@ def test_few_or_equal_rows_give_a_possible_number():
     assert path.n_clusters == 1
 
 
-def test_weights_lazy_input_and_missing_values():
+def test_weights_lazy_rows_and_missing_values_are_accepted():
     weights = np.random.default_rng(0).integers(0, 3, len(X))
     path = choose_n_clusters(X, max_clusters=12, sample_weight=weights, random_state=0)
     assert path.n_clusters == 6
@@ -223,7 +223,7 @@ def test_missing_values_hide_no_clusters_and_make_none(share):
         KMeans("auto", missing="partial", n_init=1, random_state=0).fit(noise)
 
 
-def test_parameters_that_cannot_be():
+def test_bad_parameters_are_refused_by_name():
     for bad in ({"max_clusters": 1}, {"sample_size": 1}):
         with pytest.raises(ValueError, match=next(iter(bad))):
             choose_n_clusters(X, **bad)

@@ -169,7 +169,7 @@ def test_nothing_is_read_for_it_and_chunks_do_not_matter():
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-9)
 
 
-def test_where_there_is_no_choice():
+def test_estimators_and_distortions_without_a_choice_of_scale_make_none():
     with pytest.raises(ValueError, match="'standardize' parameter"):
         EntropyPowerKMeans(4, standardize="auto").fit(X)
     rows = np.abs(LOUD)

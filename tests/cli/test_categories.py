@@ -50,7 +50,7 @@ def test_a_csv_with_categories_is_fitted_as_a_frame_is(here, capsys):
     assert main(["update", "run", "flights.csv", "--key", "again", "--quiet"]) == 0
 
 
-def test_missing_and_unknown_categories(here, capsys):
+def test_unknown_categories_are_refused_unless_they_count_as_missing(here, capsys):
     holes = FLIGHTS.copy()
     holes.loc[7, "carrier"] = None
     holes.to_csv("flights.csv", index=False)

@@ -201,7 +201,7 @@ def test_inspect_prints_what_a_run_found(tmp_path, npy, capsys):
         ('{"format": "daskmm-run", "version": 99}', "version 99"),
     ],
 )
-def test_inspect_of_something_else(tmp_path, capsys, text, message):
+def test_inspect_refuses_what_is_not_a_run_folder(tmp_path, capsys, text, message):
     assert main(["inspect", str(tmp_path / "none")]) == 2
     assert "does not exist" in capsys.readouterr().err
     if text is not None:
@@ -372,7 +372,7 @@ def test_help_and_errors_of_options_wait_for_no_library(arguments, code):
     assert subprocess.run(command, capture_output=True, check=False).returncode == code
 
 
-def test_command_as_a_process(tmp_path, npy):
+def test_the_module_runs_as_a_command(tmp_path, npy):
     command = [sys.executable, "-m", "daskmm"]
     command += ["fit", npy, "-k", str(K), "--out", "run", "--json", "--no-pictures"]
     command += ["--model", "kmeans", "--no-standardize", "--n-init", "1"]
@@ -400,7 +400,7 @@ def test_commands_compute_on_the_cluster_at_an_address(tmp_path, store, npy, cap
     assert capsys.readouterr().err == ""
 
 
-def test_scheduler_that_does_not_answer(tmp_path, npy, capsys, monkeypatch):
+def test_a_scheduler_that_does_not_answer_is_an_error(tmp_path, npy, capsys, monkeypatch):
     monkeypatch.setattr("daskmm.cli.actions._SCHEDULER_TIMEOUT", 0.2)
     out = ["-k", 2, "--out", tmp_path / "run", "--scheduler"]
     for address in ("tcp://127.0.0.1:1", "nowhere"):

@@ -164,7 +164,7 @@ def test_integers_of_csv_that_the_model_uses_remain_integers(tmp_path, monkeypat
     assert [line.rpartition(",")[0] for line in written.split()] == rows.split()
 
 
-def test_types_of_kept_columns_of_parquet(folder):
+def test_kept_columns_of_parquet_keep_their_types(folder):
     found = predicted(folder, "types", "parts", "labels.parquet", "--keep", "since")
     assert found["since"].tolist() == people()["since"].tolist()
     assert found["cluster"].dtype == np.int32
@@ -195,7 +195,9 @@ def test_labels_without_kept_columns_are_a_table_of_one_column(folder, source):
         ("rows.npy", "labels.csv", "id", "has no named columns"),
     ],
 )
-def test_columns_that_cannot_be_kept(folder, tmp_path, capsys, source, out, keep, message):
+def test_columns_that_cannot_be_kept_are_refused(
+    folder, tmp_path, capsys, source, out, keep, message
+):
     command = ["predict", str(folder / "run"), str(folder / source), "--keep", keep]
     assert main([*command, "--out", str(tmp_path / out)]) == 2
     assert message in capsys.readouterr().err
@@ -235,7 +237,7 @@ def test_outliers_are_marked_in_every_output(folder, tmp_path, capsys, out):
     assert f"labelled -1: {told['n_outliers']}" in capsys.readouterr().out
 
 
-def test_outliers_that_cannot_be_told(folder, tmp_path, capsys):
+def test_outliers_are_refused_for_bad_shares_and_kernels(folder, tmp_path, capsys):
     rows, out = str(folder / "rows.csv"), str(tmp_path / "labels.csv")
     command = ["predict", str(folder / "run"), rows, "--out", out, "--outliers"]
     assert main([*command, "1"]) == 2

@@ -189,7 +189,7 @@ def test_rows_of_any_length_have_a_direction():
     np.testing.assert_allclose(SphereCoordinates(2).to_model(x), expected[[0, 2, 3]], rtol=1e-6)
 
 
-def test_wide_rows_and_saved_models(tmp_path):
+def test_saved_models_of_wide_rows_give_the_same_labels(tmp_path):
     X, _ = directions(n=60, p=900)
     model = quick(PowerKMeans, distortion="cosine").fit(X)
     np.testing.assert_allclose(np.linalg.norm(model.cluster_centers_, axis=1), 1, rtol=1e-9)

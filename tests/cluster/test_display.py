@@ -57,7 +57,7 @@ def test_summaries_say_whether_features_are_standardised(model, words):
 
 
 @pytest.mark.parametrize("model", ALL, ids=lambda model: type(model).__name__)
-def test_html_of_every_estimator(model):
+def test_every_estimator_shows_its_results_as_html(model):
     diagram = model._repr_html_()
     assert "sk-top-container" in diagram
     assert "daskmm-fitted" not in diagram
@@ -129,7 +129,7 @@ def notebook(monkeypatch):
 
 
 @pytest.mark.parametrize("model", ALL, ids=lambda model: type(model).__name__)
-def test_progress_of_every_estimator(notebook, model, caplog):
+def test_every_estimator_reports_progress_in_a_notebook(notebook, model, caplog):
     seen = []
     model = type(model)(**model.get_params() | {"verbose": 1, "callbacks": [seen.append]}).fit(X)
     texts = [content["text/plain"] for content in notebook.shown]
@@ -179,7 +179,7 @@ def test_sparkline_is_bounded():
 
 
 @pytest.mark.long
-def test_in_a_real_notebook():
+def test_a_real_notebook_updates_one_display():
     """One display, updated in place, and the estimator below it."""
     cell = (
         "import numpy as np\nfrom daskmm import PowerKMeans\n"

@@ -150,7 +150,7 @@ def test_fit_to_dask_input_is_the_algorithm_as_printed(gram, chunks, small_tiles
 
 
 @pytest.mark.parametrize("gram", ["auto", "recompute"])
-def test_sample_weights_as_in_the_definition(gram, small_tiles):
+def test_sample_weights_act_as_in_the_naive_definition(gram, small_tiles):
     model = printed(bandwidth=1.5, gram=gram).fit(X, sample_weight=WEIGHTS)
     gram = KERNELS["rbf"][1](CENTRED)
     naive = kernel_fit([gram], starting(weights=WEIGHTS), -2.5, 1.2, STEPS, WEIGHTS)
@@ -681,7 +681,7 @@ def test_a_saved_model_comes_back(name, tmp_path):
 
 
 @pytest.mark.parametrize("gram", ["auto", "recompute"])
-def test_one_sweep_per_iteration(gram):
+def test_each_iteration_takes_one_sweep(gram):
     records = []
     model = printed(gram=gram, callbacks=[records.append]).fit(X)
     # The first look at the rows, and the scoring.
@@ -739,7 +739,7 @@ def test_rings_are_told_apart_in_nine_of_ten_draws():
 
 
 @pytest.mark.long
-def test_rings_from_random_points():
+def test_rings_are_found_from_random_points_if_annealed():
     # Annealing begins hotter where starts are poor; kernel k-means takes the same starts.
     found = {-2.0: [], -1e12: []}
     for seed in range(10):
@@ -842,7 +842,7 @@ def changed(row, column, value):
     ],
 )
 @pytest.mark.parametrize("read", [np.asarray, da.from_array], ids=["numpy", "dask"])
-def test_a_precomputed_matrix_that_cannot_be_one(matrix, message, read):
+def test_a_precomputed_matrix_that_is_no_gram_matrix_is_refused(matrix, message, read):
     with pytest.raises(ValueError, match=message):
         KernelPowerKMeans(K, kernel="precomputed").fit(read(matrix))
 
@@ -880,7 +880,7 @@ def test_rows_that_coincide_in_feature_space_are_refused_in_words(n_landmarks):
         KernelPowerKMeans(2, kernel="linear", n_landmarks=n_landmarks).fit(np.ones((30, 3)))
 
 
-def test_kernel_values_of_other_than_the_training_rows():
+def test_kernel_values_of_other_rows_are_refused():
     model = printed(kernel="precomputed").fit(GRAM)
     with pytest.raises(ValueError, match="39 features"):
         model.predict(GRAM[:, :-1])
@@ -908,7 +908,7 @@ def test_a_kernel_that_returns_what_is_no_kernel(kernel, message, gram, small_ti
         printed(kernel=kernel, gram=gram).fit(X)
 
 
-def test_a_kernel_that_returns_nan_to_landmarks():
+def test_a_kernel_that_returns_nan_to_landmarks_is_refused():
     def kernel(x, y):
         return np.where(squared(x, y) > 30, np.nan, np.exp(-squared(x, y)))
 
@@ -916,7 +916,7 @@ def test_a_kernel_that_returns_nan_to_landmarks():
         KernelPowerKMeans(K, kernel=kernel, n_landmarks=20).fit(X)
 
 
-def test_more_landmarks_than_rows():
+def test_more_landmarks_than_rows_are_refused():
     with pytest.raises(ValueError, match=r"n_landmarks=41.*40"):
         KernelPowerKMeans(K, n_landmarks=41).fit(X)
 
@@ -968,7 +968,7 @@ def test_labels_whose_rows_have_no_weight_cannot_be_a_start():
     ],
     ids=str,
 )
-def test_parameters_that_cannot_be(parameters):
+def test_bad_parameters_are_refused_by_name(parameters):
     (name,) = parameters
     with pytest.raises(ValueError, match=f"'?{name}'? .*must"):
         KernelPowerKMeans(K, **parameters).fit(X)
@@ -994,13 +994,13 @@ def test_parameters_that_cannot_be(parameters):
     ],
     ids=str,
 )
-def test_kernels_that_cannot_be(kernels):
+def test_bad_kernels_are_refused(kernels):
     with pytest.raises(ValueError, match="kernels"):
         MultiKernelPowerKMeans(K, kernels=kernels).fit(X)
 
 
 @pytest.mark.parametrize("lam", [0, -1.0, np.nan, "auto"])
-def test_penalties_that_cannot_be(lam):
+def test_bad_penalties_are_refused(lam):
     with pytest.raises(ValueError, match="lam"):
         MultiKernelPowerKMeans(K, lam=lam).fit(X)
 
@@ -1025,7 +1025,7 @@ def test_more_clusters_than_rows(parameters):
     ids=["few positive", "zeros", "negative", "NaN", "short"],
 )
 @pytest.mark.parametrize("init", ["k-means++", "random"])
-def test_sample_weights_that_cannot_be(parameters, weights, init):
+def test_bad_sample_weights_are_refused(parameters, weights, init):
     data = GRAM if "kernel" in parameters else X
     with pytest.raises(ValueError, match=r"[Ss]ample.?weight"):
         KernelPowerKMeans(K, init=init, **parameters).fit(data, sample_weight=weights)
@@ -1065,7 +1065,7 @@ def test_a_path_that_holds_something_else_is_refused_and_kept(tmp_path):
 @pytest.mark.in_turn("value")
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @each_model
-def test_rows_that_are_not_finite(name, value):
+def test_rows_that_are_not_finite_are_refused_by_number(name, value):
     spoiled = DATA.copy()
     spoiled[150, 2] = value
     with pytest.raises(ValueError, match="row 150"):

@@ -351,7 +351,7 @@ def test_dates_of_arrow_without_a_time_are_those_of_pandas(tmp_path):
     np.testing.assert_array_equal(models[0].cluster_centers_, models[1].cluster_centers_)
 
 
-def test_levels_that_differ_between_partitions():
+def test_levels_that_differ_between_partitions_are_united():
     frame, _ = table()
     frame["city"] = pd.Categorical(frame["city"])
     expected = quick(KMeans, distortion="mixed").fit(frame)

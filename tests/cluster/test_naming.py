@@ -48,7 +48,7 @@ def test_sizes_are_those_of_the_labels(model, weights):
     np.testing.assert_allclose(model.cluster_sizes_, np.bincount(labels, weights))
 
 
-def test_the_table_of_centres(tmp_path):
+def test_the_table_of_clusters_has_names_sizes_shares_and_means(tmp_path):
     model = quick(KMeans).fit(FRAME)
     table = model.summary_
     assert table.index.name == "cluster"
@@ -132,7 +132,7 @@ def test_a_fit_or_a_call_forgets_the_means_of_an_earlier_fit():
     assert not hasattr(model, "cluster_means_")
 
 
-def test_no_table_without_centres():
+def test_kernel_models_have_no_table_of_clusters():
     assert not hasattr(KMeans(2), "summary_")
     with pytest.raises(NotFittedError):
         _ = KMeans(2).summary_

@@ -206,7 +206,7 @@ def test_a_failed_first_call_leaves_the_estimator_unfitted():
     assert not hasattr(model, "cluster_centers_")
 
 
-def test_values_of_features_that_were_zero_everywhere():
+def test_values_of_features_that_were_zero_before_are_accepted():
     """Centres at the edge of the domain are infinitely far from such rows."""
     rng = np.random.default_rng(0)
     X = rng.poisson(np.repeat([[1.0, 9.0, 1.0], [9.0, 1.0, 1.0]], 50, axis=0)).astype(float)
@@ -223,7 +223,7 @@ def test_values_of_features_that_were_zero_everywhere():
 @pytest.mark.parametrize(
     "forget", ["soon", "0 rows", "-3 calls", "1e", "5 days", "..rows", 0, -1.0]
 )
-def test_half_lives_that_make_no_sense(forget):
+def test_half_lives_that_make_no_sense_are_refused(forget):
     X, _ = blobs()
     with pytest.raises(ValueError, match="forget"):
         quick(KMeans, forget=forget).partial_fit(X)
@@ -236,7 +236,7 @@ def test_half_lives_are_read_from_numbers_and_texts():
     assert half_life("1e3 rows")(2000.0) == half_life(1000)(2000.0) == 0.25
 
 
-def test_incremental_of_dask_ml():
+def test_incremental_of_dask_ml_updates_the_model():
     from dask_ml import wrappers
 
     X, truth = blobs(600)
@@ -250,7 +250,7 @@ def test_incremental_of_dask_ml():
     assert daskmm.metrics.adjusted_rand_score(truth, labels) == 1
 
 
-def test_steps_of_a_pipeline_and_clones():
+def test_steps_of_a_pipeline_are_updated_and_clones_forget():
     X, truth = blobs()
     pipeline = make_pipeline(StandardScaler(), quick(KMeans))
     pipeline.fit(X)

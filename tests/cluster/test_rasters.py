@@ -91,7 +91,7 @@ def test_labels_are_those_of_the_stacked_table(cls, chunks):
     order=st.permutations(DIMS),
     large=st.booleans(),
 )
-def test_any_chunks_and_order_of_dimensions(chunks, order, large):
+def test_any_chunks_and_order_of_dimensions_give_the_same_labels(chunks, order, large):
     """Also where a sample is annealed, of which heavy tails are drawn by distance."""
     cube = CUBE.transpose(*order)
     others = [dim for dim in order if dim != "band"]
@@ -181,7 +181,7 @@ def test_rows_without_any_value_take_no_part(cls, lazy):
     assert model.summary_["cluster_size"].sum() == (~empty).sum()
 
 
-def test_rasters_one_after_the_other():
+def test_rasters_update_a_model_one_after_the_other():
     months = [CUBE[:1], CUBE[1:2].chunk(y=7), CUBE[2:]]
     model, expected = quick(KMeans, **GAPS), quick(KMeans, **GAPS)
     for month in months:

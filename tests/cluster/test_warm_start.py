@@ -51,7 +51,7 @@ def test_without_polish_annealing_goes_on(cls):
 
 
 @pytest.mark.long
-def test_large_tables_and_numbers_that_were_chosen():
+def test_a_warm_start_keeps_the_chosen_number_of_clusters():
     X, _ = blobs(50_000, p=3, k=5)
     model = PowerKMeans("auto", max_clusters=8, random_state=0, warm_start=True, eta=1.3).fit(X)
     n_clusters, centers = model.n_clusters_, model.cluster_centers_
@@ -61,7 +61,7 @@ def test_large_tables_and_numbers_that_were_chosen():
     np.testing.assert_allclose(model.cluster_centers_, centers, atol=0.02)
 
 
-def test_models_that_cannot_be_gone_on_from():
+def test_models_that_cannot_be_continued_are_refused():
     X, _ = blobs()
     with pytest.raises(NotFittedError):
         quick(KMeans, init=KMeans()).fit(X)

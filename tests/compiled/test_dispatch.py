@@ -301,7 +301,7 @@ def test_special_cases_are_those_of_numpy(name, s):
 
 @pytest.mark.parametrize("scale", [1e-30, 1e-12, 1.0, 1e12, 1e25])
 @pytest.mark.parametrize("s", [-1.0, -math.inf])
-def test_single_precision_rows_of_any_scale(scale, s):
+def test_single_precision_rows_of_any_scale_give_close_sums(scale, s):
     rng = np.random.default_rng(6)
     rows = (scale * rng.normal(size=(5000, 3))).astype(np.float32)
     rows[::7] *= np.float32(1e12)
@@ -314,7 +314,7 @@ def test_single_precision_rows_of_any_scale(scale, s):
 
 @pytest.mark.parametrize("factor", [1e-60, 1e60])
 @pytest.mark.parametrize("s", [-2.0, -math.inf])
-def test_single_precision_rows_with_weights_of_any_size(factor, s):
+def test_weights_of_any_size_scale_sums_in_single_precision(factor, s):
     rng = np.random.default_rng(11)
     rows = rng.normal(size=(5000, 3)).astype(np.float32)
     v = rng.uniform(0.0, 2.0, 5000)
@@ -446,7 +446,7 @@ def test_any_number_of_threads_finds_the_same_bits(n_threads):
 
 
 @pytest.mark.parametrize("s", [-3.0, -math.inf])
-def test_rows_whose_features_come_from_a_kernel(s):
+def test_nystrom_features_give_the_sums_of_numpy(s):
     rng = np.random.default_rng(9)
     rows = rng.normal(size=(300, 4))
     coordinates = nystrom_coordinates(

@@ -657,7 +657,7 @@ def test_float32_far_from_the_origin_loses_nothing(cls, form):
 @each_estimator
 @pytest.mark.parametrize("standardize", [False, True])
 @pytest.mark.parametrize("scale", [1e-150, 1e-30, 1e30, 1e100])
-def test_huge_and_tiny_units(cls, standardize, scale):
+def test_rows_in_huge_and_tiny_units_are_clustered(cls, standardize, scale):
     settings = {"n_init": 1, "standardize": standardize}
     reference = quick(cls, **settings).fit(X)
     for rows in (X * scale, lazy(X * scale)):

@@ -309,7 +309,7 @@ def test_names_of_the_output(cls):
 
 
 @each_estimator
-def test_pandas_output_of_data_in_memory(cls):
+def test_pandas_output_of_data_in_memory_keeps_their_index(cls):
     model = quick(cls).set_output(transform="pandas").fit(lazy())
     index = pd.Index(np.arange(240) + 1000)
     for data in (X, FRAME.set_index(index)):
@@ -369,7 +369,7 @@ WEIGHTED = {
 @pytest.mark.filterwarnings("ignore:Dask currently has limited support:UserWarning")
 @each_estimator
 @pytest.mark.parametrize("form", WEIGHTED)
-def test_sample_weights_of_every_form(cls, form):
+def test_sample_weights_of_every_form_give_the_same_model(cls, form):
     data, weights = WEIGHTED[form]()
     # From given centres, since rows without weight are not there to be drawn when filtered.
     model = quick(cls, init=X[:4] + 0.5).fit(data, sample_weight=weights)

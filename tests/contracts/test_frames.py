@@ -133,7 +133,7 @@ def test_a_plan_of_a_csv_frame_says_what_is_known_and_what_is_not(tmp_path):
 
 
 @pytest.mark.parametrize("dtype", ["float64[pyarrow]", "Float64"])
-def test_columns_of_pandas_own_types(dtype):
+def test_columns_of_pandas_own_types_give_the_same_labels(dtype):
     frame = dd.from_pandas(FRAME.reset_index(drop=True).astype(dtype), npartitions=3)
     model = quick(KMeans).fit(frame)
     np.testing.assert_array_equal(model.labels_.compute(), quick(KMeans).fit(X).labels_)

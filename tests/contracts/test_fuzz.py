@@ -22,7 +22,7 @@ def run_all(seeds, run=run):
     return outcomes
 
 
-def test_a_few_random_inputs():
+def test_a_few_random_inputs_are_fitted_or_refused():
     outcomes = run_all(range(20))
     assert outcomes["fitted"] > 5
 
@@ -34,7 +34,7 @@ def test_many_random_inputs_are_fitted_or_refused(part):
     assert outcomes["fitted"] > TOGETHER // 4
 
 
-def test_a_few_random_updates():
+def test_a_few_random_updates_are_made_or_refused():
     outcomes = run_all(range(10), run_updates)
     assert outcomes["fitted"] > 5
 

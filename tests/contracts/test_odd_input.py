@@ -125,7 +125,7 @@ def test_rows_that_were_counted_once_are_compared_later(cls):
     [(0, 120, 120), (120, 0, 120), (120, 120, 0), (0, 0, 240, 0, 0), (0, 1, 0, 239, 0)],
 )
 @pytest.mark.parametrize("unknown", [False, True])
-def test_empty_blocks_in_every_position(cls, rows, unknown):
+def test_empty_blocks_in_every_position_change_nothing(cls, rows, unknown):
     settings = {"init": X[:4], "standardize": True}
     data = da.from_array(X, chunks=(rows, (2, 0, 3)))
     if unknown:

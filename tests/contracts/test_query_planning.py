@@ -174,7 +174,7 @@ def test_persisted_rows_on_a_cluster(local_client):
     np.testing.assert_array_equal(in_memory(model.labels_), quick(KMeans).fit(X).labels_)
 
 
-def test_init_and_landmarks_and_streamed_rows(monkeypatch):
+def test_lazy_init_landmarks_and_rows_give_the_same_fit(monkeypatch):
     assert_same_model(quick(KMeans, init=lazy(X[:4])).fit(lazy()), quick(KMeans, init=X[:4]).fit(X))
     for more in ({}, {"n_landmarks": 40}):
         expected = estimator(KernelPowerKMeans, **more).fit(X).labels_
@@ -184,7 +184,7 @@ def test_init_and_landmarks_and_streamed_rows(monkeypatch):
         monkeypatch.undo()
 
 
-def test_matrices_that_are_given():
+def test_lazy_matrices_give_the_same_fit():
     K = X @ X.T
     expected = KernelPowerKMeans(4, kernel="precomputed", random_state=0).fit(K)
     model = KernelPowerKMeans(4, kernel="precomputed", random_state=0).fit(lazy(K))
@@ -225,7 +225,7 @@ def test_lazy_updates_equal_those_in_memory(cls):
     np.testing.assert_array_equal(model.predict(X), expected.predict(X))
 
 
-def test_batches_of_a_monitor():
+def test_a_monitor_takes_lazy_batches():
     days, fitted = np.repeat(np.arange(4), 60), quick(KMeans).fit(X)
     one, two = (
         monitor(fitted, data, batches=batches).look(X)

@@ -144,7 +144,7 @@ def test_few_streamed_rows_are_clustered_as_well_as_those_in_memory(seed):
 @example(1009, 0.0, 1, PowerKMeans(3, distortion="kl", max_iter=3, tol=0, polish=False))
 @example(1009, 0.644, 1, PowerKMeans(3, distortion="kl", max_iter=3, tol=0, polish=False))
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_any_sparsity_chunking_and_form(seed, share, chunk, model):
+def test_any_sparsity_chunking_and_form_give_the_same_fit(seed, share, chunk, model):
     # A few steps: whole anneals from centres that tie magnify the rounding between both.
     rng = np.random.default_rng(seed)
     rows, _ = counts(60, 16, share=share, seed=seed)

@@ -105,7 +105,7 @@ def test_each_kind_of_table_gives_the_labels_of_numpy(kind):
 
 
 @pytest.mark.parametrize("kind", ONCE)
-def test_streams_that_can_be_read_once(kind):
+def test_streams_are_read_once_and_refused_afterwards(kind):
     X = ONCE[kind]()
     found = model().fit(X)
     np.testing.assert_array_equal(found.labels_, EXPECTED.labels_)
@@ -130,7 +130,7 @@ def test_columns_are_found_among_others(kind):
         model().fit(X)
 
 
-def test_numbers_of_every_type():
+def test_numbers_of_every_type_become_floats():
     types = ["int8", "uint16", "float", "halffloat", "int64", "uint64", "decimal", "null"]
     for name in types:
         kind = pa.decimal128(30, 2) if name == "decimal" else pa.type_for_alias(name)
@@ -143,7 +143,7 @@ def test_numbers_of_every_type():
 
 
 @pytest.mark.parametrize("kind", [lambda rows: rows, of_polars, of_duckdb, of_ibis])
-def test_columns_of_several_kinds(kind):
+def test_columns_of_several_kinds_give_the_labels_of_a_pandas_frame(kind):
     settings = {
         "distortion": "mixed",
         "missing": "partial",
@@ -184,7 +184,7 @@ def test_what_is_no_number_is_refused_by_name():
         model().fit(KINDS.select(["whole"]))
 
 
-def test_tables_that_are_none():
+def test_objects_that_are_no_table_are_refused():
     with pytest.raises(ValueError, match="Expected 2D array for X, got a ChunkedArray"):
         model().fit(TABLE["a"])
     with pytest.raises(ValueError, match="several columns named 'a'"):

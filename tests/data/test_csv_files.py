@@ -44,7 +44,7 @@ WRITERS = {
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_files_of_other_programs(tmp_path, name):
+def test_files_of_other_programs_are_read(tmp_path, name):
     path = tmp_path / name
     WRITERS[name](path)
     found = read(path)
@@ -54,7 +54,7 @@ def test_files_of_other_programs(tmp_path, name):
     np.testing.assert_array_equal(read(path, columns=["größe", "height"]), TABLE[:, [2, 0]])
 
 
-def test_a_file_in_many_blocks(tmp_path, monkeypatch):
+def test_a_file_is_read_in_many_blocks(tmp_path, monkeypatch):
     monkeypatch.setattr(csv_files, "_BLOCK_BYTES", 700)
     monkeypatch.setattr(csv_files, "_HEAD_BYTES", 1000)
     for name in ("pandas.csv", "windows.csv", "excel-utf8.csv"):
@@ -63,7 +63,7 @@ def test_a_file_in_many_blocks(tmp_path, monkeypatch):
         np.testing.assert_array_equal(read(tmp_path / name), TABLE)
 
 
-def test_a_folder_of_spark(tmp_path):
+def test_a_folder_of_spark_is_read_unless_it_is_partitioned(tmp_path):
     folder = tmp_path / "table.csv"
     folder.mkdir()
     for part in range(3):
@@ -79,7 +79,7 @@ def test_a_folder_of_spark(tmp_path):
         open_data(folder)
 
 
-def test_columns_in_another_order_in_another_file(tmp_path):
+def test_columns_are_matched_by_name_across_files(tmp_path):
     FRAME[:200].to_csv(tmp_path / "part-0.csv", index=False)
     FRAME[200:][["größe", "height", "weight"]].to_csv(tmp_path / "part-1.csv", index=False)
     np.testing.assert_array_equal(read(f"{tmp_path}/part-*.csv"), TABLE)
@@ -242,7 +242,7 @@ def test_rare_marks_in_kept_text_do_not_end_lines(tmp_path):
     assert found["x"].tolist() == [0, 1, 2]
 
 
-def test_integers_that_turn_into_fractions_and_blanks(tmp_path, monkeypatch):
+def test_integers_may_turn_into_fractions_and_blanks(tmp_path, monkeypatch):
     monkeypatch.setattr(csv_files, "_HEAD_BYTES", 100)
     rows = ["a,b,c,d"] + ["1,2,True,x"] * 300 + ["1.5,,,"] + [",3,False,y"]
     (tmp_path / "x.csv").write_text("\n".join(rows))
@@ -254,7 +254,7 @@ def test_integers_that_turn_into_fractions_and_blanks(tmp_path, monkeypatch):
     assert KMeans(2, missing="partial").fit(found[["a"]].dropna()).n_features_in_ == 1
 
 
-def test_a_file_without_rows(tmp_path):
+def test_a_file_without_rows_is_refused(tmp_path):
     (tmp_path / "night.csv").write_text("a,b\n")
     with pytest.raises(ValueError, match=r"night\.csv has no rows below its header"):
         open_data(tmp_path / "night.csv")
@@ -345,7 +345,7 @@ def test_each_file_of_a_folder_has_comments_of_its_own_or_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("sign", ["-", ".", "?"])
-def test_signs_of_missing_values_in_columns_of_numbers(tmp_path, sign):
+def test_marks_of_missing_values_in_columns_of_numbers_are_read(tmp_path, sign):
     table = pd.DataFrame({"n": [1, 2, sign, 4] * 20, "x": [0.5, sign, 1.5, 2.5] * 20, "id": sign})
     table.to_csv(tmp_path / "survey.csv", index=False)
     found = read(tmp_path / "survey.csv", columns=["n", "x"], keep=["id"])

@@ -38,7 +38,7 @@ def test_npy_is_read_block_by_block(tmp_path, table):
     assert not isinstance(X.blocks[0].compute(), np.memmap)
 
 
-def test_npy_in_fortran_order(tmp_path, table):
+def test_npy_in_fortran_order_is_opened(tmp_path, table):
     np.save(tmp_path / "x.npy", np.asfortranarray(table))
     np.testing.assert_array_equal(open_data(tmp_path / "x.npy", chunks=99).compute(), table)
 
@@ -119,7 +119,7 @@ def test_csv_without_header_loses_no_row(tmp_path, table):
     assert not hasattr(KMeans(2, random_state=0).fit(X), "feature_names_in_")
 
 
-def test_csv_integers_that_become_fractions(tmp_path):
+def test_csv_integers_may_become_fractions(tmp_path):
     rows = ["a,b"] + ["1,2"] * 5 + ["1.5,"]
     (tmp_path / "x.csv").write_text("\n".join(rows))
     X = open_data(tmp_path / "x.csv")
@@ -138,7 +138,7 @@ def test_text_columns_of_csv_are_refused_unless_left_out(tmp_path):
         open_data(tmp_path / "x.csv", columns=["size"])
 
 
-def test_csv_with_the_index_that_pandas_writes(tmp_path, table):
+def test_csv_with_the_index_that_pandas_writes_is_refused(tmp_path, table):
     pd.DataFrame(table, columns=["a", "b", "c"]).to_csv(tmp_path / "x.csv")
     with pytest.raises(ValueError, match="index=False"):
         open_data(tmp_path / "x.csv")
@@ -152,7 +152,7 @@ def test_an_empty_csv_is_refused(tmp_path):
 
 # dask calls pandas in a way that pandas 3.1 deprecates.
 @pytest.mark.filterwarnings("ignore:The inplace keyword")
-def test_parquet_file_and_folder(tmp_path, table):
+def test_parquet_files_and_folders_are_opened(tmp_path, table):
     frame = pd.DataFrame(table.astype("f4"), columns=["a", "b", "c"])
     (tmp_path / "folder").mkdir()
     frame.to_parquet(tmp_path / "folder" / "part-0.parquet")
@@ -238,7 +238,7 @@ def test_damaged_files_are_named(tmp_path):
         (np.array([[1, None]], dtype=object), "x.npy"),
     ],
 )
-def test_arrays_that_are_no_table(tmp_path, array, message):
+def test_arrays_that_are_no_table_are_refused(tmp_path, array, message):
     np.save(tmp_path / "x.npy", array)
     with pytest.raises(ValueError, match=message):
         open_data(tmp_path / "x.npy")
@@ -301,7 +301,7 @@ def test_labels_refuse_an_existing_path_before_computing(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_paths_that_are_easily_misread(tmp_path, table, monkeypatch):
+def test_paths_that_are_easily_misread_are_read_right(tmp_path, table, monkeypatch):
     write_frame(tmp_path / "a::b.csv", table)
     np.testing.assert_allclose(open_data(tmp_path / "a::b.csv").compute().to_numpy(), table)
     assert has_columns(f"{tmp_path}/a::b.csv")

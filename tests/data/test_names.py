@@ -12,7 +12,7 @@ def test_unprintable_characters_become_escapes():
 
 
 @pytest.mark.parametrize("name", ["plain", "two words", "it's $HOME; `id`", "-é*"])
-def test_words_of_a_shell(name):
+def test_words_of_a_shell_survive_its_reading(name):
     assert shlex.split(shell_word(name)) == [name]
 
 

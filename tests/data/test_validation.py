@@ -124,7 +124,7 @@ def test_weights_of_a_block_are_float64():
         (np.array([1, 1, 1.1e100]), r"it is 1\.1e\+100 in block 2, row 2"),
     ],
 )
-def test_weights_of_a_block_that_cannot_be_used(weights, words):
+def test_weights_of_a_block_that_cannot_be_used_are_refused(weights, words):
     with pytest.raises(ValueError, match=words):
         checked_weights(weights, 3, HERE)
 

@@ -176,7 +176,7 @@ def test_more_clusters_than_rows_in_a_strip():
     np.testing.assert_array_equal(np.sort(y), np.arange(2400))
 
 
-def test_statistics_of_the_mixture():
+def test_the_mixture_has_the_statistics_of_the_paper():
     X, y = rows_and_labels(
         make_ewp_simulation2, 20_000, 20, 4, 3, cluster_std=0.1, random_state=0, chunks=1700
     )
@@ -191,7 +191,7 @@ def test_statistics_of_the_mixture():
     assert abs(np.corrcoef(X[:-1000, 5], X[1000:, 5])[0, 1]) < 0.04
 
 
-def test_the_grid_of_ewp_simulation_1():
+def test_centres_of_ewp_simulation_1_are_a_grid():
     X, y = rows_and_labels(make_ewp_simulation1, 20_000, random_state=0, chunks=1700)
     means = np.stack([X[y == j].mean(axis=0) for j in range(100)])
     grid = np.stack([np.arange(100) % 10, np.arange(100) // 10], axis=1) / 10
@@ -363,7 +363,7 @@ def test_bad_values_of_simulations_are_refused(make, parameters, message):
         make(**parameters)
 
 
-def test_refused_numbers_of_features():
+def test_bad_numbers_of_features_are_refused():
     with pytest.raises(ValueError, match="n_informative"):
         make_ewp_simulation1(n_informative=0)
     with pytest.raises(ValueError, match="n_noise"):

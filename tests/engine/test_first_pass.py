@@ -115,7 +115,7 @@ def test_a_far_row_that_a_uniform_sample_missed_is_drawn():
     assert survey.sample.weights[place] == 1.0
 
 
-def test_other_distortions_and_holes():
+def test_heavy_tails_are_found_by_other_distortions_and_with_holes():
     rng = np.random.default_rng(4)
     counts = np.ceil(rng.pareto(1.1, size=(N_ROWS, 4)))
     survey, n_passes = surveyed(counts, family=KullbackLeibler)
@@ -128,7 +128,7 @@ def test_other_distortions_and_holes():
     assert len(survey.sample.rows) == SIZE
 
 
-def test_uniform_numbers_of_rows():
+def test_numbers_of_rows_are_hashed_to_uniform_numbers():
     numbers = row_uniforms((1, 2), np.arange(20_000))
     assert 0 < numbers.min() < numbers.max() < 1
     assert abs(numbers.mean() - 0.5) < 0.01

@@ -258,7 +258,7 @@ def test_passes_made_otherwise_are_counted():
     assert passes.n_passes == 4
 
 
-def test_jobs_without_data_of_their_own():
+def test_jobs_without_data_are_added_in_order():
     assert tree_reduce(lambda i, s: [i * s], [(i,) for i in range(100)], (3,), True, "x") == [
         3 * i for i in range(100)
     ]

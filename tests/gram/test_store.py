@@ -437,7 +437,7 @@ def test_faults_are_named_and_mended_by_a_sweep(store, rows, harm, fault, tile, 
 
 
 @pytest.mark.parametrize("lazy", [False, True])
-def test_several_faults_at_once(store, rows, lazy):
+def test_several_faults_are_found_and_mended(store, rows, lazy):
     flip(store.tile_path((0, 2)))
     truncate(store.tile_path((3, 3)))
     delete(store.tile_path((1, 4)))
@@ -454,7 +454,7 @@ def test_a_fault_that_comes_again_is_raised(store, rows, monkeypatch):
 
 
 @pytest.mark.parametrize(("harm", "fault"), [(flip, "damaged"), (delete, "missing")])
-def test_faults_of_the_diagonal(store, rows, harm, fault):
+def test_faults_of_the_diagonal_are_found_and_mended(store, rows, harm, fault):
     harm(store.path / "diagonal/c/0")
     assert verify(store.path) == {"diagonal": fault}
     with pytest.raises(GramStoreError, match=f"the diagonal of .* is {fault}"):
@@ -533,7 +533,7 @@ def test_a_store_at_a_relative_path_is_found_from_another_folder(tmp_path, rows,
     np.testing.assert_allclose(product, RBF.block(rows, rows) @ memberships(), atol=1e-12)
 
 
-def test_paths_that_are_no_store(tmp_path, rows):
+def test_paths_that_are_no_store_are_refused(tmp_path, rows):
     with pytest.raises(FileNotFoundError, match="does not exist"):
         GramStore(tmp_path / "absent")
     (tmp_path / "file").write_text("text")
@@ -616,7 +616,7 @@ def test_values_beyond_the_dtype_are_refused(tmp_path, rows):
 # Precomputed matrices.
 
 
-def test_precomputed_from_numpy_dask_and_zarr(tmp_path, rows):
+def test_precomputed_matrices_of_numpy_dask_and_zarr_are_multiplied(tmp_path, rows):
     K = RBF.block(rows, rows)
     stored = zarr.create_array(tmp_path / "k.zarr", data=K)
     for matrix in (K, da.from_array(K, chunks=50), stored, K.tolist(), K.astype("f4")):
@@ -628,7 +628,7 @@ def test_precomputed_from_numpy_dask_and_zarr(tmp_path, rows):
 @pytest.mark.parametrize(
     "chunks", [(40, 40), (1000, 30), (30, -1), ((50, 0, 77), 127), ((1, 126), (126, 1))]
 )
-def test_precomputed_that_stays_in_its_blocks(monkeypatch, rows, chunks):
+def test_a_large_precomputed_matrix_stays_in_its_blocks(monkeypatch, rows, chunks):
     monkeypatch.setattr(daskmm.gram.precomputed, "MEMORY_BYTES", 0)
     rows = rows[:127]
     K = RBF.block(rows, rows)
@@ -642,7 +642,7 @@ def test_precomputed_that_stays_in_its_blocks(monkeypatch, rows, chunks):
     np.testing.assert_array_equal(source.submatrix(chosen), K[np.ix_(chosen, chosen)])
 
 
-def test_precomputed_zarr_that_stays_in_its_blocks(monkeypatch, tmp_path, rows):
+def test_a_large_precomputed_zarr_array_stays_in_its_blocks(monkeypatch, tmp_path, rows):
     monkeypatch.setattr(daskmm.gram.precomputed, "MEMORY_BYTES", 0)
     K = RBF.block(rows, rows).astype("f4")
     stored = zarr.create_array(tmp_path / "k.zarr", data=K, chunks=(32, 32))
@@ -678,7 +678,7 @@ def spoiled(kind):
         ("vector", r"must be square, got shape \(6,\)"),
     ],
 )
-def test_precomputed_that_is_no_gram_matrix(monkeypatch, kind, message, kept):
+def test_a_precomputed_matrix_that_is_no_gram_matrix_is_refused(monkeypatch, kind, message, kept):
     if kept == "blocks":
         monkeypatch.setattr(daskmm.gram.precomputed, "MEMORY_BYTES", 0)
     K = spoiled(kind)

@@ -76,7 +76,7 @@ def test_all_of_many_separated_clusters_are_found(cls):
 
 
 @pytest.mark.long
-def test_the_same_seed_the_same_model():
+def test_the_same_seed_gives_the_same_model():
     rows = mixture(30, seed=1, n_rows=6000)
     for cls in (PowerKMeans, EntropyPowerKMeans):
         first, second = (cls(30, sample_size=1500, random_state=3).fit(rows) for _ in range(2))

@@ -51,7 +51,7 @@ def test_a_fit_on_samples_reads_the_table_a_few_times(cls, reserve):
     assert model.inertia_ == pytest.approx(-model.score(X), rel=1e-12)
 
 
-def test_few_readings_with_landmarks(reserve):
+def test_a_fit_with_landmarks_reads_the_table_a_few_times(reserve):
     source = CountingSource(X)
     model = sampled(KernelPowerKMeans, n_landmarks=10 * K).fit(source.as_dask((700, -1)))
     assert set(source.reads.values()) == {model.n_passes_}
@@ -126,7 +126,7 @@ def test_data_with_landmarks_are_kept_too():
 
 
 @pytest.mark.parametrize("persist", [None, "always", 2])
-def test_a_persist_that_is_none(persist):
+def test_a_bad_persist_is_refused(persist):
     with pytest.raises(ValueError, match="persist"):
         sampled(KMeans, persist=persist).fit(X)
 
@@ -153,14 +153,14 @@ def test_everything_is_annealed_when_asked(cls):
 
 @pytest.mark.parametrize("cls", [KMeans, PowerKMeans, EntropyPowerKMeans, KernelPowerKMeans])
 @pytest.mark.parametrize("size", [0, -5, 2.5, "all", K - 1])
-def test_a_sample_size_that_is_none(cls, size):
+def test_a_bad_sample_size_is_refused(cls, size):
     extra = {"n_landmarks": 10 * K} if cls is KernelPowerKMeans else {}
     with pytest.raises(ValueError, match="sample_size"):
         sampled(cls, sample_size=size, **extra).fit(X)
 
 
 @pytest.mark.long
-def test_the_usual_sample_of_a_large_table():
+def test_the_usual_sample_of_a_large_table_is_good_enough():
     rows, _ = blobs(30_000, 4, 20, seed=1)
     model = PowerKMeans(20, random_state=0).fit(lazy(rows, 7000))
     assert not model.history_[0].exact

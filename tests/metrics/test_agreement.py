@@ -125,7 +125,7 @@ def test_labels_of_any_dtype_are_compared(labels, dtype):
     assert_like_sklearn(true, da.from_array(pred, chunks=40), true, pred)
 
 
-def test_strings_of_different_width_per_block():
+def test_strings_of_different_width_per_block_are_compared():
     true = da.concatenate([da.from_array(np.array(["b", "a"])), da.from_array(np.array(["long"]))])
     np.testing.assert_array_equal(contingency_matrix(true, [0, 1, 1]), [[0, 1], [1, 0], [0, 1]])
 
@@ -148,7 +148,7 @@ def test_series_and_zarr_arrays_are_compared(labels):
 
 
 @pytest.mark.parametrize("lazy", [False, True])
-def test_empty_labelings_as_in_sklearn(lazy):
+def test_empty_labelings_score_as_in_sklearn(lazy):
     empty = da.from_array(np.empty(0, dtype=int)) if lazy else []
     assert contingency_matrix(empty, []).shape == sklearn_contingency([], []).shape == (0, 0)
     assert adjusted_rand_score(empty, []) == sklearn.metrics.adjusted_rand_score([], []) == 1.0
@@ -190,7 +190,7 @@ def test_labels_of_unknown_chunk_sizes_are_compared(labels):
     )
 
 
-def test_unknown_chunk_sizes_that_cannot_be_matched(labels):
+def test_unknown_chunk_sizes_that_cannot_be_matched_are_refused(labels):
     lazy_true, lazy_pred = (da.from_array(vector, chunks=50) for vector in labels)
     with pytest.raises(ValueError, match=r"6 and 1 blocks.*compute_chunk_sizes"):
         adjusted_rand_score(lazy_true[lazy_true > -9], lazy_pred.rechunk(-1))
@@ -263,7 +263,7 @@ def test_billions_of_rows_do_not_overflow():
     assert _mutual_information(large) == pytest.approx(_mutual_information(small), abs=1e-14)
 
 
-def test_rand_score_of_billions_of_rows(monkeypatch):
+def test_the_rand_score_of_billions_of_rows_does_not_overflow(monkeypatch):
     table = np.array([[5, 1, 0], [2, 7, 3]], dtype=np.int64) * 10**9
 
     merged = SimpleNamespace(table=csr_array(table))

@@ -175,7 +175,9 @@ ALIKE = {
     "name",
     [pytest.param(name, marks=pytest.mark.long if name in ALIKE else ()) for name in MODELS],
 )
-def test_killed_after_every_state(tmp_path, monkeypatch, name, form):
+def test_a_fit_that_is_killed_after_every_state_resumes_to_the_same_bits(
+    tmp_path, monkeypatch, name, form
+):
     reference = unstopped(name, form)
     model, n = lives(monkeypatch, tmp_path / "c", lambda p: fitted(name, form, checkpoint=p))
     assert n >= len(reference.history_) / (4 if "sampled" in name or "kernel" in name else 1) >= 1
@@ -209,7 +211,9 @@ def test_a_fit_killed_on_the_larger_sample_resumes_to_the_same_bits(tmp_path, mo
 @pytest.mark.parametrize("where", ["open", "fsync", "replace", "folder"])
 @pytest.mark.parametrize("writes", [1, 2, 5])
 @pytest.mark.parametrize("name", ["power", "power, sampled", "kernel", "mean shift"])
-def test_killed_while_a_state_is_written(tmp_path, monkeypatch, name, writes, where):
+def test_a_fit_that_is_killed_while_it_writes_resumes_to_the_same_bits(
+    tmp_path, monkeypatch, name, writes, where
+):
     reference = unstopped(name)
     path = tmp_path / "c"
     with monkeypatch.context() as patch:
@@ -311,7 +315,7 @@ def test_a_newer_version_is_refused(tmp_path):
         fitted("power", checkpoint=tmp_path / "c")
 
 
-def test_paths_that_are_something_else(tmp_path):
+def test_paths_of_other_things_are_refused(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(CheckpointError, match="is a file; give a folder"):
         fitted("power", checkpoint=tmp_path / "file")
@@ -596,7 +600,7 @@ def test_anneals_on_samples_are_put_down_too(tmp_path, monkeypatch, pace):
 @pytest.mark.parametrize(
     "every", [0, -1, 0.0, -0.5, "soon", "-3s", "0s", "", "5 parsecs", None, np.nan, np.inf]
 )
-def test_paces_that_are_none(tmp_path, every):
+def test_texts_that_are_no_pace_are_refused(tmp_path, every):
     with pytest.raises(ValueError, match="checkpoint_every"):
         fitted("power", checkpoint=tmp_path / "c", checkpoint_every=every)
     assert not (tmp_path / "c").exists()
@@ -704,7 +708,7 @@ def interrupt_pass(monkeypatch, numbers):
     monkeypatch.setattr("daskmm.engine.passes.Passes.reduce", interrupted)
 
 
-def test_an_interrupt_in_the_midst_of_an_iteration(tmp_path, monkeypatch):
+def test_an_interrupt_within_an_iteration_leaves_the_last_whole_one(tmp_path, monkeypatch):
     model = clone(STOPPED["power"])
     with monkeypatch.context() as patch:
         interrupt_pass(patch, {5})
@@ -970,7 +974,9 @@ def whole(tmp_path_factory):
 
 
 @pytest.mark.parametrize("stage", ["model", "labels", "summary", "move 1", "move 3", "removal"])
-def test_a_command_that_dies_while_it_writes(tmp_path, monkeypatch, capsys, whole, stage):
+def test_a_command_that_dies_while_it_writes_can_be_repeated(
+    tmp_path, monkeypatch, capsys, whole, stage
+):
     (source, expected), run, moves = whole, tmp_path / "b", []
 
     def die(*arguments, **options):
@@ -1066,7 +1072,7 @@ def undisturbed(folder, name):
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", SIX)
-def test_processes_that_are_killed(tmp_path, npy, name):
+def test_processes_that_are_killed_resume_to_the_same_bits(tmp_path, npy, name):
     every = {"power": 3, "entropy": 3, "mean shift": 6}
     model, n = killed_processes(tmp_path / "c", npy, name, every.get(name, 1))
     assert n >= 1

@@ -128,7 +128,7 @@ def test_a_start_that_lost_by_rounding_alone_has_converged():
         assert outcome.run.converged == converged
 
 
-def test_a_pace_counts_from_where_a_run_is_gone_on_with():
+def test_a_pace_counts_anew_when_a_run_continues():
     schedule = Schedule(-np.inf, tol=0.0, max_iter=20)
     (run,) = iterate(Problem(), [None], schedule, until=Pace(iterations=4))
     assert len(run.history) == 4

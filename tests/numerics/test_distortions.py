@@ -171,7 +171,7 @@ def test_centres_at_an_edge_are_infinitely_far_from_rows_that_are_not(name):
         np.testing.assert_allclose(sums.objective, values.sum(), rtol=1e-11)
 
 
-def test_information_at_the_edges_and_near_equality():
+def test_information_is_exact_at_the_edges_and_near_equality():
     x = np.array([0.0, 0.0, 1.0, 3.0, 1.0])
     theta = np.array([0.0, 2.0, 0.0, 3.0, 1.0 + 1e-9])
     expected = [0.0, 2.0, np.inf, 0.0, 5e-19]
@@ -798,7 +798,7 @@ def test_rows_that_no_cluster_can_hold_are_infinitely_far_and_still_have_a_label
     assert model.score(odd) == -np.inf
 
 
-def test_itakura_saito_of_values_far_below_a_centre():
+def test_itakura_saito_is_exact_for_values_far_below_a_centre():
     x, theta = np.array([1e-30, 1e-18, 0.4, 0.6]), np.array([1.0, 1e10, 1.0, 1.0])
     found = DISTORTIONS["itakura-saito"](np.ones(1)).elements(x, theta)
     with localcontext() as context:

@@ -57,7 +57,7 @@ def test_chance_is_exceeded_by_one_independent_feature():
     assert (found.shares > found.limit(300)).sum() <= 4
 
 
-def test_fewer_features_than_directions():
+def test_few_features_have_fewer_directions():
     rows, weights = rows_and_weights()
     table = Standardized(canonical(csr_array(rows)), weights)
     found = table.halves(1.0 * (np.arange(60) < 4), 8, np.random.default_rng(0))

@@ -19,7 +19,7 @@ def test_quantiles_are_those_of_the_sorted_numbers(level):
     assert np.isnan(found[4])
 
 
-def test_zeros_infinities_and_weights():
+def test_zeros_infinities_and_weights_are_counted():
     values = np.array([0.0, 0.0, 1.0, np.inf])
     weights = np.array([1.0, 0.0, 2.0, 1.0])
     found = Histogram.of(values, np.zeros(4, int), weights)

@@ -116,7 +116,7 @@ def test_phi_and_power_mean_of_comparable_and_of_nearly_tied_distances(s, smalle
 
 
 @each_power
-def test_phi_of_many_rows_at_once(s):
+def test_phi_of_many_rows_equal_the_naive_ones(s):
     rng = np.random.default_rng(0)
     d = rng.chisquare(3, size=(40, 6))
     d[3, 2] = d[7, :2] = 0.0
@@ -256,7 +256,7 @@ def test_squared_distances_are_the_sums_of_the_definition(weighting):
 @each_weighting
 @pytest.mark.parametrize("gap", [1e-1, 1e-3, 1e-5, 1e-8, 1e-12, 2.0**-52])
 @pytest.mark.parametrize("offset", [0.0, 1e3, 1e8])
-def test_squared_distances_of_rows_that_nearly_equal_a_centre(weighting, gap, offset):
+def test_squared_distances_of_rows_near_a_centre_keep_their_digits(weighting, gap, offset):
     # ‖x‖² − 2xᵀθ + ‖θ‖² loses all digits of the small distances here.
     rng = np.random.default_rng(1)
     centers = rng.normal(size=(4, 6)) + offset
@@ -300,7 +300,7 @@ def test_squared_distances_where_more_of_them_cancel_than_are_redone_at_once(mon
     spread=st.floats(-9, 3).map(lambda e: 10.0**e),
     weighted=st.booleans(),
 )
-def test_squared_distances_of_clouds_near_and_far(seed, shape, spread, weighted):
+def test_squared_distances_equal_the_naive_ones_near_and_far(seed, shape, spread, weighted):
     n, k, p = shape
     rng = np.random.default_rng(seed)
     centre = rng.normal(size=p)
@@ -387,7 +387,7 @@ def test_within_dispersion_is_never_negative():
 # The critical power
 
 
-def test_critical_power_of_isotropic_directions():
+def test_the_critical_power_of_isotropic_rows_is_1_minus_half_of_p():
     for p in (2, 3, 10, 40):
         rows = np.vstack([np.eye(p), -np.eye(p)])
         np.testing.assert_allclose(critical_power(rows, np.ones(2 * p)), 1 - p / 2, atol=1e-9)
@@ -400,7 +400,7 @@ def test_critical_power_of_gaussian_rows_is_a_little_above_that_of_isotropic_dir
 
 
 @pytest.mark.parametrize("p", [1, 3, pytest.param(600, marks=pytest.mark.long)])
-def test_critical_power_of_rows_on_a_line(p):
+def test_the_critical_power_of_rows_on_a_line_is_one_half(p):
     rng = np.random.default_rng(9)
     rows = rng.normal(size=(700, 1)) * rng.normal(size=p) + 5.0
     np.testing.assert_allclose(critical_power(rows, np.ones(700)), 0.5, rtol=1e-6)
@@ -432,7 +432,7 @@ def test_critical_power_is_that_of_the_whole_spectrum(n, p, weighted):
     )
 
 
-def test_critical_power_of_many_features_all_alike():
+def test_the_critical_power_of_many_equal_features_is_found():
     # An operator that is a multiple of the identity stops an iterative solver at once.
     p = 520
     rows = np.vstack([np.eye(p), -np.eye(p)])
@@ -456,7 +456,7 @@ def test_critical_power_leaves_out_rows_at_the_mean():
     np.testing.assert_allclose(critical_power(rows, np.ones(5)), 0.0, atol=1e-12)
 
 
-def test_critical_power_of_rows_that_all_coincide():
+def test_the_critical_power_of_coinciding_rows_is_one_half():
     assert critical_power(np.full((7, 3), 0.1), np.ones(7)) == 0.5
 
 

@@ -40,7 +40,7 @@ def test_rows_without_a_direction_are_the_same_ones():
     assert empty_rows(stored) == [0, 1, 2, 3]
 
 
-def test_critical_power_of_many_sparse_rows(monkeypatch):
+def test_the_critical_power_of_sparse_rows_is_that_of_dense_ones(monkeypatch):
     rng = np.random.default_rng(0)
     rows = rng.poisson(0.3, size=(240, 40)).astype(float)
     weights = rng.uniform(0.5, 2.0, len(rows))

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.long
 
 @pytest.mark.parametrize("standardize", [False, True])
 @pytest.mark.parametrize("tails", [False, True])
-def test_lam_on_simulation_2(standardize, tails):
+def test_the_chosen_lam_solves_simulation_2(standardize, tails):
     scores = []
     for draw in range(20, 22):
         rows, truth = (a.compute() for a in make_ewp_simulation2(2000, 20, random_state=draw))

@@ -27,7 +27,7 @@ def test_ewp_finds_the_features_of_simulation_2_where_k_means_does_not():
 
 
 @pytest.mark.long
-def test_ewp_in_half_of_the_features_at_the_papers_power():
+def test_ewp_at_the_power_of_the_paper_finds_clusters_in_half_of_the_features():
     scores = []
     for seed in range(2):
         X, y = (a.compute() for a in make_ewp_simulation2(1000, 100, 20, 20, random_state=seed))
@@ -50,7 +50,7 @@ REFERENCE = {
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", REFERENCE)
-def test_ewp_on_real_data(name):
+def test_ewp_on_real_data_is_as_good_as_documented(name):
     if hasattr(sklearn.datasets, f"load_{name}"):
         X, y = getattr(sklearn.datasets, f"load_{name}")(return_X_y=True)
     elif (path := SHARED / "data" / f"{name}.npz").exists():

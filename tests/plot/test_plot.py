@@ -56,7 +56,7 @@ def quick(cls, k, **parameters):
 
 @pytest.mark.in_turn("cls")
 @pytest.mark.parametrize("cls", [KMeans, PowerKMeans, EntropyPowerKMeans])
-def test_annealing_trace(tmp_path, cls):
+def test_annealing_trace_draws_objective_and_power(tmp_path, cls):
     model = quick(cls, 4).fit(blobs(400, 3, 4))
     figure = plot.annealing_trace(model)
     drawn(figure, tmp_path / "trace.png")
@@ -82,7 +82,7 @@ def test_annealing_trace_goes_on_from_the_sample_to_all_rows():
 
 
 @pytest.mark.long
-def test_annealing_trace_without_polish(tmp_path):
+def test_an_annealing_without_polish_is_drawn(tmp_path):
     model = quick(PowerKMeans, 3, s0=-1, eta=1, polish=False).fit(blobs(300, 2, 3))
     drawn(plot.annealing_trace(model), tmp_path / "trace.png")
 
@@ -90,7 +90,7 @@ def test_annealing_trace_without_polish(tmp_path):
 @pytest.mark.parametrize(
     "n_features", [5, *(pytest.param(p, marks=pytest.mark.long) for p in (1, 50, 200))]
 )
-def test_feature_weights(tmp_path, n_features):
+def test_feature_weights_are_drawn_in_order_with_their_gains(tmp_path, n_features):
     X = blobs(300, n_features, 3)
     X[:, n_features // 2 :] = np.random.default_rng(1).normal(size=X[:, n_features // 2 :].shape)
     frame = pd.DataFrame(X, columns=[f"a name rather long {i}" for i in range(n_features)])
@@ -118,7 +118,7 @@ def test_features_of_equal_weight_are_drawn_in_the_order_of_their_gains():
     assert len(plot.feature_weights(shift).axes) == 1
 
 
-def test_feature_weights_of_a_model_without(tmp_path):
+def test_a_model_without_feature_weights_is_refused(tmp_path):
     with pytest.raises(ValueError, match="KMeans has no feature weights"):
         plot.feature_weights(quick(KMeans, 2).fit(blobs(50, 2, 2)))
 
@@ -278,7 +278,7 @@ def test_progress_elsewhere_is_a_line_every_few_seconds():
         assert part in lines[1]
 
 
-def test_progress_without_known_bytes_and_with_an_error():
+def test_progress_ends_its_line_at_an_error_and_needs_no_bytes():
     stream = Stream(terminal=True)
     with pytest.raises(ValueError, match="3 to 2"), ProgressLine("fit", 9, None, stream):
         raise ValueError("3 to 2")
@@ -336,7 +336,7 @@ def test_a_model_that_is_not_fitted_has_no_profiles():
         plot.cluster_profiles(KMeans(3))
 
 
-def test_profiles_without_a_sample():
+def test_profiles_without_a_sample_use_what_the_model_knows():
     X = blobs(300, 4, 3)
     scaled = profile_plots.Profiles.of(quick(KMeans, 3, standardize=True).fit(X))
     np.testing.assert_allclose(

@@ -61,7 +61,7 @@ def holder(path):
         process.kill()
 
 
-def test_a_path_under_a_file(tmp_path, write):
+def test_a_path_under_a_file_is_refused(tmp_path, write):
     (tmp_path / "file").write_text("x")
     message = write(tmp_path / "file" / "deep" / "out")
     assert f"{tmp_path}/file/deep/out cannot be written: Not a directory" in message
@@ -69,13 +69,13 @@ def test_a_path_under_a_file(tmp_path, write):
 
 
 @pytest.mark.skipif(not os.path.isdir("/sys"), reason="needs a folder where root cannot write")
-def test_a_folder_in_which_nobody_may_write(write):
+def test_a_folder_in_which_nobody_may_write_is_named(write):
     message = write("/sys/daskmm")
     assert "/sys/daskmm cannot be written: " in message
     assert message.split("written: ")[1].split(" (")[0] in map(os.strerror, (1, 13, errno.EROFS))
 
 
-def test_a_disk_that_is_read_only(tmp_path, write, monkeypatch):
+def test_a_read_only_disk_is_named(tmp_path, write, monkeypatch):
     opened = os.open
 
     def read_only(path, flags, *mode, **options):
@@ -88,7 +88,7 @@ def test_a_disk_that_is_read_only(tmp_path, write, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_disk_that_is_full(tmp_path, write):
+def test_a_full_disk_is_reported_and_nothing_is_left(tmp_path, write):
     """The system refuses the bytes, as it does on a full disk, after taking some of them."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
@@ -100,7 +100,7 @@ def test_a_disk_that_is_full(tmp_path, write):
     assert not list(tmp_path.iterdir())
 
 
-def test_another_process_that_lives_and_dies(tmp_path, capsys):
+def test_a_lock_holds_while_its_process_lives(tmp_path, capsys):
     out = tmp_path / "out"
     with holder(out) as process:
         for kind in [*COMMANDS, "checkpoint"]:
@@ -113,7 +113,7 @@ def test_another_process_that_lives_and_dies(tmp_path, capsys):
     assert not list(tmp_path.rglob("*.lock"))
 
 
-def test_a_process_on_another_host(tmp_path, write):
+def test_the_lock_of_another_host_is_never_taken(tmp_path, write):
     owner = {"host": "elsewhere", "process": 7, "since": 0.0}
     (tmp_path / "out").mkdir()
     locks = tmp_path / ".out.lock", tmp_path / "out" / ".lock"

@@ -22,7 +22,7 @@ from daskmm.storage.readable import (
         (1e-6, "0 s"),
     ],
 )
-def test_readable_seconds(seconds, text):
+def test_seconds_are_formatted(seconds, text):
     assert readable_seconds(seconds) == text
 
 
@@ -30,7 +30,7 @@ def test_readable_seconds(seconds, text):
     ("count", "text"),
     [(None, "unknown"), (999.6e3, "1 MB"), (999.4e3, "999 kB"), (4e15, "4,000 TB")],
 )
-def test_readable_bytes(count, text):
+def test_bytes_are_formatted(count, text):
     assert readable_bytes(count) == text
 
 
@@ -54,7 +54,7 @@ def test_readable_bytes(count, text):
         (float("nan"), None, "nan"),
     ],
 )
-def test_readable_number(value, spread, text):
+def test_numbers_are_formatted(value, spread, text):
     assert readable_number(value, spread) == text
 
 
@@ -66,5 +66,5 @@ def test_readable_share(share, text):
     assert readable_share(share) == text
 
 
-def test_readable_day():
+def test_days_are_formatted():
     assert readable_day(20023.4) == "2024-10-27"

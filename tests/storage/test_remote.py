@@ -173,7 +173,7 @@ def test_fits_resume_from_a_checkpoint_on_an_object_store(url, shape):
         PowerKMeans(4, **kept, **options).fit(X)
 
 
-def test_a_checkpoint_with_files_that_a_stage_works_on(url, monkeypatch):
+def test_a_fit_resumes_without_the_files_that_a_stage_worked_on(url, monkeypatch):
     monkeypatch.setattr("daskmm.gram.sources.MEMORY_BYTES", 1000)
     options = {"random_state": 0, "checkpoint": f"{url}/state", "checkpoint_every": 1}
     with pytest.raises(Killed):

@@ -214,7 +214,7 @@ def test_slurm_job_of_daskmm_fit(allocation, tmp_path):
 
 
 @pytest.mark.timeout(700)
-def test_slurm_job_of_a_script(allocation, tmp_path):
+def test_a_slurm_job_runs_a_script_and_returns_its_code(allocation, tmp_path):
     (tmp_path / "job.py").write_text(SCRIPT)
     done = allocation("job.py", "found")
     assert done.returncode == 7, done.stderr
@@ -300,7 +300,7 @@ def compose():
     return yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 
 
-def test_compose_by_its_schema():
+def test_compose_obeys_its_schema():
     schema = json.loads(of_distribution("check-jsonschema", "vendor/compose-spec.json"))
     check = jsonschema.validators.validator_for(schema)(schema)
     check.validate(compose())
@@ -335,7 +335,7 @@ def test_compose_is_understood():
     subprocess.run(command, check=True)
 
 
-def test_dockerfile():
+def test_the_dockerfile_copies_what_exists_and_does_not_run_as_root():
     text = (DEPLOY / "Dockerfile").read_text().replace("\\\n", " ")
     lines = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
     copied = [

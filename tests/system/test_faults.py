@@ -254,7 +254,7 @@ def predicted(client, count, folder):
 
 
 @pytest.mark.parametrize("count", PLACES)
-def test_a_worker_killed_while_predicting(client, count, new_folder):
+def test_a_worker_that_is_killed_while_predicting_changes_no_label(client, count, new_folder):
     found, expected, extra = predicted(client, count, new_folder())
     np.testing.assert_array_equal(found, expected)
     assert extra <= BLOCKS
@@ -306,7 +306,7 @@ def test_a_cluster_that_is_restarted(client, count, persist, new_folder):
 
 @pytest.mark.parametrize("persist", [False, True])
 @pytest.mark.parametrize("count", PLACES)
-def test_a_worker_that_is_retired(client, count, persist, new_folder):
+def test_a_worker_that_is_retired_costs_few_readings(client, count, persist, new_folder):
     assert retire_one(client, persist, count, new_folder) <= BLOCKS
 
 

@@ -38,7 +38,7 @@ def pictures(outputs):
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_quickstart():
+def test_the_quickstart_finds_what_it_says():
     asked = ("blobs_found", "kmeans_found", "entropy_found", "unknown_found", "same")
     found, outputs = numbers(
         "quickstart",
@@ -60,7 +60,7 @@ def test_quickstart():
 
 
 @pytest.mark.long
-def test_kernel():
+def test_the_kernel_notebook_finds_what_it_says():
     asked = ("straight_found", "rings_found", "agreement", "landmarks_found", "together_found")
     found, outputs = numbers(
         "kernel", *asked, "views_found", "sound", "centre != outside", "multiple.kernel_weights_[1]"
@@ -78,7 +78,7 @@ def test_kernel():
 
 
 @pytest.mark.long
-def test_rasters():
+def test_the_rasters_notebook_finds_what_it_says():
     asked = ("of_complete", "of_imputed", "of_truth", "sea_is_empty", "same", "hidden", "chosen")
     found, outputs = numbers("rasters", *asked)
     assert found["hidden"] == pytest.approx(0.4, abs=0.02)

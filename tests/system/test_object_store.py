@@ -129,7 +129,7 @@ def way(server, ports):
 
 
 @pytest.mark.usefixtures("way")
-def test_a_session_on_s3(tmp_path, capsys):
+def test_a_session_on_s3_writes_no_local_files(tmp_path, capsys):
     bucket = "s3://bucket"
     X = np.random.default_rng(0).normal(size=(1000, 4))
     store = zarr.create_array(f"{bucket}/table.zarr", shape=X.shape, chunks=(250, 4), dtype="f8")

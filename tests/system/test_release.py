@@ -123,6 +123,6 @@ def test_imports_are_light_and_modules_are_attributes():
 
 
 @pytest.mark.long
-def test_schema_of_workflows_and_forms():
+def test_workflows_and_forms_obey_their_schemas():
     pytest.importorskip("check_jsonschema", reason="needs the extra manifests")
     assert release.check_schemas(None, None)
