@@ -38,7 +38,7 @@ __all__ = [
     "write_run",
 ]
 
-# Where names are that are not in daskmm.cluster.
+# Modules of the public names that daskmm.cluster does not have.
 _HOMES = {
     "ClusterLostError": "daskmm.engine.distributed",
     "DeadlyBlockError": "daskmm.engine.distributed",

@@ -63,7 +63,7 @@ def information_gain(
     Parameters
     ----------
     X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-        Read once.
+        The rows, which are read once.
     labels : array-like or dask Array of shape (n_samples,), or fitted estimator
         Integer cluster labels of the rows, or a model with centres that predicts them. With a
         model, the null has its scale and feature weights.
@@ -150,7 +150,7 @@ def lam_path(
     Parameters
     ----------
     X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-        Read once.
+        The rows, which are read once.
     n_clusters : int
         Number of clusters.
     sample_weight : array-like or dask Array of shape (n_samples,), optional
@@ -207,7 +207,7 @@ def choose_n_clusters(
     Parameters
     ----------
     X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-        Read once.
+        The rows, which are read once.
     sample_weight : array-like or dask Array of shape (n_samples,), optional
         Sample weights, not negative; all 1 by default.
     max_clusters : int, optional
@@ -270,7 +270,7 @@ def choose_distortion(
     Parameters
     ----------
     X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-        Read once.
+        The rows, which are read once.
     n_clusters : int
         Number of clusters.
     distortions : sequence of str, optional

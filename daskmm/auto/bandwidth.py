@@ -108,19 +108,13 @@ class BandwidthPath:
 @registered
 @dataclass(frozen=True)
 class Followed:
-    """A path of bandwidths, and the feature weights with which a fit begins.
-
-    Attributes
-    ----------
-    path : BandwidthPath
-        The path.
-    first_weights : ndarray of shape (n_features,) or None
-        Feature weights from which the fit starts; None for equal ones. They are the weights that
-        the path learned at the chosen bandwidth. If the fit has no more rows than the path, they
-        are the weights from which the path started there, so that the fit repeats the path.
-    """
+    """A path of bandwidths, and the feature weights with which a fit begins."""
 
     path: BandwidthPath
+    # Feature weights from which the fit starts, (n_features,); None for equal ones. They are the
+    # weights that the path learned at the chosen bandwidth. If the fit has no more rows than the
+    # path, they are the weights from which the path started there, so that the fit repeats the
+    # path.
     first_weights: FloatArray | None
 
 
@@ -193,8 +187,8 @@ def bandwidth_path(
     λ^2` independent features, where λ are the eigenvalues of their correlation matrix, so that
     correlated features do not count twice. The gain uses no feature weights, since otherwise a fit
     with all its weight on one easy feature would have a high gain; 1 − R_l is at least .001. One
-    cluster has a gain of 0, and dividing noise into several clusters has a negative gain. Among the
-    bandwidths with :math:`k \le \max(\sqrt n, n/10)`, the one with the largest gain wins; the
+    cluster has a gain of 0, and dividing noise into several clusters has a negative gain. The
+    bandwidth with the largest gain wins among those with :math:`k \le \max(\sqrt n, n/10)`; the
     choice is the middle of the run of bandwidths around it with the same number of clusters.
 
     **More rows.** A bandwidth found on the sample suits all rows, since kernel sums are means over
@@ -233,23 +227,9 @@ def follow_bandwidths(
 ) -> Followed:
     """Follow the default grid of bandwidths on a given sample.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features), float64
-        Sample in the model's coordinates; at most 1,000 rows are used.
-    weights : ndarray of shape (n_rows,), float64
-        Sample weights, positive.
-    lam : float
-        Entropy penalty λ per sample.
-    convention : {"auto", "paper", "reference"}
-        Whose variant of the algorithm to follow.
-    seed : int
-        Seed of the draw of 1,000 rows.
-
-    Warns
-    -----
-    UserWarning
-        As in :func:`bandwidth_path`.
+    Rows are in the model's coordinates, and their weights are positive; at most 1,000 rows are
+    used, which the seed draws. `lam` is per sample. The warnings are those of
+    :func:`bandwidth_path`.
     """
     some, some_weights = thinned(rows, weights, SAMPLE_ROWS, seed)
     grid = GRID * mean_of_varying(weighted_variance(some, some_weights))
@@ -357,7 +337,7 @@ def _descended(
     many: float,
     gain_of: Callable[[Blurred], float],
 ) -> list[Blurred]:
-    """At each bandwidth, also fit from the weights kept at the next larger one; keep the better.
+    """Fit again from the weights kept at the next larger bandwidth; keep the better fit.
 
     Starting only from the weights of the larger bandwidth might select too few features.
     """
@@ -373,7 +353,7 @@ def _descended(
 
 
 def _blurred(start: Rows, settings: Blurring, many: float) -> Blurred:
-    """Fit; stop early without convergence if there are more than `many` clusters."""
+    """Fit, but end before convergence if there are more than `many` clusters."""
     found = blur(start, replace(settings, max_iter=_FIRST_ITERATIONS))
     if found.converged or len(found.modes) > many:
         return found

@@ -74,26 +74,11 @@ def choose_distortion(
 ) -> DistortionChoice:
     """Cluster rows by each distortion, and apply the rule of this module.
 
-    Parameters
-    ----------
-    asked : sequence of str or None
-        Names of distortions; None for those of `CANDIDATES` that the values allow.
-    rows : ndarray of shape (n_rows, n_features)
-        Sample in the input's units.
-    weights : ndarray of shape (n_rows,)
-        Sample weights.
-    n_clusters, seed, n_starts : int
-        Number of clusters, seed, and number of starts per distortion.
-    lazy : bool
-        Whether to run on the active dask scheduler (one task per start) or on threads of this
-        process.
-    labelled : callable
-        Labels the rows, given (distortion, rows, weights, n_clusters, seed).
-
-    Raises
-    ------
-    ValueError
-        If a distortion of `asked` is unknown, or the values are not in its domain.
+    If `asked` is None, those of `CANDIDATES` that the values allow are tried; otherwise ValueError
+    is raised if a distortion is unknown, or the values are not in its domain. Rows are a sample in
+    the input's units. If `lazy`, the active dask scheduler runs one task per start, and otherwise
+    threads of this process do. `labelled` labels the rows, given
+    (distortion, rows, weights, n_clusters, seed).
     """
     names = _candidates(asked, rows)
     scores = normal_scores(rows, weights)

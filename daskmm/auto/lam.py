@@ -1,12 +1,12 @@
 r"""Choose the penalty λ of entropy-weighted power k-means (EWP) without labels.
 
 EWP learns feature weights w on a sample for each λ of a grid and each start. Power k-means with
-these weights fixed is then run from a fresh start. Of the two partitions, the one with the lower
-:math:`\sum_l w_l V_l (1 - R_l)` is kept, where V_l is the variance of feature l and R_l the share
-of it that lies between the cluster means. Its information gain IG is taken over all features,
-unweighted (see :func:`daskmm.selection.information_gain`). The null consists of independent
-Gaussian features of variances :math:`w_l V_l`, which are clustered in the same way, with the
-weights of the first start. The rule prefers the *largest* λ that is as good as the best:
+these weights fixed is then run from a fresh start. The partition with the lower :math:`\sum_l w_l
+V_l (1 - R_l)` is kept, where V_l is the variance of feature l and R_l the share of it that lies
+between the cluster means. Its information gain IG is taken over all features, unweighted (see
+:func:`daskmm.selection.information_gain`). The null consists of independent Gaussian features of
+variances :math:`w_l V_l`, which are clustered in the same way, with the weights of the first start.
+The rule prefers the *largest* λ that is as good as the best:
 
 .. math::
 
@@ -65,7 +65,7 @@ from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 
-registered(Partition)  # `numerics` does not import `storage`
+registered(Partition)  # here, since `numerics` does not import `storage`
 
 # The grid, in units of the mean variance of the features; an infinite penalty keeps their weights
 # equal.
@@ -87,17 +87,9 @@ _MULTIPLE = re.compile(r"\s*(?:([^*]+)\*)?\s*variance\s*")
 def given_lam(lam: float | str, mean_variance: float) -> float | None:
     """Return the penalty for a value of the parameter `lam`; None for "auto".
 
-    Parameters
-    ----------
-    lam : float or str
-        A number, "auto", or a multiple of the variance such as "0.5*variance" or "variance".
-    mean_variance : float
-        Mean variance of the features, in the model's coordinates.
-
-    Raises
-    ------
-    ValueError
-        For any other string.
+    A value is a number, "auto", or a multiple of the variance such as "0.5*variance" or "variance";
+    any other string raises ValueError. `mean_variance` is that of the features in the model's
+    coordinates.
     """
     if not isinstance(lam, str):
         return float(lam)
@@ -155,17 +147,11 @@ class LamPath(OverStarts):
 
 
 class Tried(NamedTuple):
-    """Penalties that were tried, and the clusters at the chosen one.
+    """Penalties that were tried, and the clusters at the chosen one."""
 
-    Attributes
-    ----------
-    path : LamPath
-        Gains and feature weights.
-    centers : ndarray of shape (n_clusters, n_features), float64, or None
-        Centres in the model's coordinates; None if each penalty is judged by its own clusters.
-    """
-
-    path: LamPath
+    path: LamPath  # gains and feature weights
+    # Centres in the model's coordinates, (n_clusters, n_features); None if each penalty is judged
+    # by its own clusters.
     centers: FloatArray | None = None
 
 
@@ -182,28 +168,12 @@ def follow_lam(
 ) -> Tried:
     """Try every penalty of a grid on a sample, and apply the rule of this module.
 
-    Parameters
-    ----------
-    sample : Sample
-        Sample of the first pass, in the model's coordinates.
-    n_clusters : int
-        Number of clusters.
-    seed : int
-        Seed of the starts and the null; the same for every penalty.
-    lazy : bool
-        Whether to run on the active dask scheduler (one task per penalty) or on threads of this
-        process.
-    lams : sequence of float, optional
-        Increasing penalties; `MULTIPLES` of the mean variance by default, `SPARSE_MULTIPLES` for
-        wide sparse rows.
-    n_starts : int
-        Number of starts per penalty.
-    n_rows : int, optional
-        Largest number of rows of the sample to use; `sample_rows` by default.
-    metric : Metric
-        Distortion and columns of the rows; squared distances by default.
-    journal : Journal, optional
-        Journal of the fit, in whose present stage the results of each penalty are kept.
+    The sample, in the model's coordinates, is that of the first pass, of which `n_rows` are used
+    (by default as many as `sample_rows` says). The seed, of the starts and the null, is the same
+    for every penalty. Penalties increase; they are `MULTIPLES` of the mean variance by default, or
+    `SPARSE_MULTIPLES` for wide sparse rows. If `lazy`, the active dask scheduler runs one task per
+    penalty, and otherwise threads of this process do. The present stage of the journal keeps the
+    results of each penalty.
     """
     run = functools.partial(_tried_in_parts, lazy=lazy, journal=journal or Journal())
     trials = trials_of(sample, n_rows or sample_rows(n_clusters), seed, metric)
@@ -271,18 +241,9 @@ def _tried_in_parts(
 
 
 def feature_gains(sample: Sample, state: CenterState, metric: Metric) -> FloatArray:
-    """Compute how much more of each column clusters explain than clusters of noise do, in nats.
+    """Compute how much more clusters explain of each column than clusters of noise do, in nats.
 
     Columns of few values are replaced as in the choice of λ.
-
-    Parameters
-    ----------
-    sample : Sample
-        Sample of the rows, in the model's coordinates.
-    state : CenterState
-        Centres and feature weights.
-    metric : Metric
-        Distortion and columns of the rows.
     """
     trials = trials_of(sample, sample_rows(len(state.centers)), _GAINS_SEED, metric)
     labels = trials.nearest(state)
@@ -390,21 +351,11 @@ def _try_lam_held_out(
 @registered
 @dataclass(frozen=True)
 class Ended:
-    """Last clusters of a start.
+    """Last clusters of a start."""
 
-    Attributes
-    ----------
-    labels : ndarray of shape (n_rows,)
-        Cluster of each row.
-    partition : Partition
-        Variance that the labels leave unexplained.
-    weights : ndarray of shape (n_columns,)
-        Weights of the columns.
-    """
-
-    labels: Labels
-    partition: Partition
-    weights: FloatArray
+    labels: Labels  # cluster of each row, (n_rows,)
+    partition: Partition  # variance that the labels leave unexplained
+    weights: FloatArray  # of the columns, (n_columns,)
 
 
 def _ends(

@@ -15,10 +15,10 @@ with the same order, equal values in random order. If all rows are copies of a f
 point is a cluster.
 
 Mixed columns are replaced by normal features that could lie behind them (see
-:mod:`daskmm.numerics.latent_normals`), in the rows without missing values. In tables of numbers,
-rows that lack more than a quarter of their values are left out if 200 others remain, and the other
-missing values are taken from the nearest row that has them. Weights are scaled so that they sum to
-the effective number of rows: the number of rows of weight 1 that would estimate means with the same
+:mod:`daskmm.numerics.latent_normals`), in the rows without missing values. Rows of numbers that
+lack more than a quarter of their values are left out if 200 others remain, and the other missing
+values are taken from the nearest row that has them. Weights are scaled so that they sum to the
+effective number of rows: the number of rows of weight 1 that would estimate means with the same
 precision.
 """
 
@@ -108,21 +108,10 @@ def follow_n_clusters(
 ) -> ClusterNumberPath:
     """Count the groups of a sample that gaps divide, by the rule of this module.
 
-    Parameters
-    ----------
-    sample : Sample
-        Sample of the first pass, in the model's coordinates.
-    seed : int
-        Seed of the rows that are used and of the starts of k-means.
-    feature_weights : ndarray of shape (n_features,), optional
-        Weights of the features in the distance; features with next to no weighted variance are left
-        out. None for mixed columns.
-    max_clusters : int, optional
-        Largest number of clusters to choose.
-    n_rows : int, optional
-        Largest number of rows of the sample to use.
-    mixed : MixedCoordinates, optional
-        Coordinates of the rows, if they are of mixed columns.
+    The sample, in the model's coordinates, is that of the first pass, of which at most `n_rows` are
+    used. The seed is that of these rows and of the starts of k-means. Features with next to no
+    variance, weighted by `feature_weights`, are left out. Rows of mixed columns have the
+    coordinates `mixed` in place of feature weights.
     """
     if mixed is not None:
         sample = _of_mixed(sample, mixed, seed)
@@ -170,7 +159,7 @@ def _numbers(
         enough = missing.mean(axis=1) <= _MISSING
         if np.count_nonzero(enough) >= LEAST_WHOLE:
             rows, weights = rows[enough], weights[enough]
-        from sklearn.impute import KNNImputer  # takes half a second, and few tables need it
+        from sklearn.impute import KNNImputer  # this takes half a second, and few tables need it
 
         rows = KNNImputer(n_neighbors=1, keep_empty_features=True).fit_transform(rows)
     rows = np.asarray(rows, dtype=np.float64)

@@ -16,19 +16,12 @@ LEAST_SHARE = 0.1
 
 
 def without_rare(survey: Survey, n_clusters: int) -> Survey:
-    """Treat features as constant in which too few rows differ from the commonest value.
+    """Treat a feature as constant if too few rows differ from its commonest value.
 
     Too few means less than a tenth of an average cluster's rows. If a standardised feature differs
     in a single row, a cluster of that row explains it completely, so EWP gives all weight to such
     features. For six types among 5,000 cells with 2,000 genes, the adjusted Rand index is 0 with
     these features, and .99 without them.
-
-    Parameters
-    ----------
-    survey : Survey
-        Result of the first pass.
-    n_clusters : int
-        Number of clusters that are looked for.
     """
     rows, weights = survey.core.rows, survey.core.weights
     rare = survey.varying & (_uncommon(rows, weights) < LEAST_SHARE / n_clusters)
@@ -38,15 +31,7 @@ def without_rare(survey: Survey, n_clusters: int) -> Survey:
 
 
 def without_features(survey: Survey, left_out: NDArray[np.bool_]) -> Survey:
-    """Treat features as constant.
-
-    Parameters
-    ----------
-    survey : Survey
-        Result of the first pass.
-    left_out : ndarray of bool of shape (n_features,)
-        Features that are treated as constant.
-    """
+    """Treat the features of a mask, (n_features,), as constant."""
     sample, larger = _without(survey.sample, left_out), survey.larger_sample
     if larger is not None and isinstance(larger.rows, SparseRows):
         larger = _without(larger, left_out)
@@ -68,7 +53,7 @@ def _without(sample: Sample, left_out: NDArray[np.bool_]) -> Sample:
 
 
 def _uncommon(rows: NDArray | SparseRows, weights: NDArray) -> NDArray[np.float64]:
-    """Return the share of the rows' weight in which each feature differs from its commonest value.
+    """Return, per feature, the weight share of the rows that differ from its commonest value.
 
     The commonest value is taken to be the median, which it is if more than half of the rows have
     it; otherwise the share is large in any case.

@@ -27,19 +27,12 @@ _DIRECTIONS = 2
 
 
 def without_unrelated(survey: Survey, n_clusters: int, seed: int) -> Survey:
-    """Treat features of wide sparse rows as constant that other features predict by chance only.
+    """Treat a feature of wide sparse rows as constant if others predict it by chance only.
 
     Surveys of dense rows are not changed, nor are those of sparse rows that would be small as dense
     ones. If no feature is predicted, all are kept.
 
-    Parameters
-    ----------
-    survey : Survey
-        Result of the first pass.
-    n_clusters : int
-        Number of clusters that are looked for.
-    seed : int
-        Seed that divides the sample in two.
+    The seed divides the sample in two.
     """
     rows, weights = survey.core.rows, survey.core.weights
     if survey.larger_sample is not None:

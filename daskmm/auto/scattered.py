@@ -10,25 +10,18 @@ from daskmm.numerics.whitening import median_and_reach
 
 FloatArray = NDArray[np.float64]
 
-# Only rows with a value so many robust standard deviations from the median can be scattered, and
-# only if they have at most this share of the weight: otherwise tails are heavy.
+# A row can be scattered if it has a value this many robust standard deviations from the median. If
+# such rows have more than this share of the weight, tails are heavy, and no row is scattered.
 _REACH, _MOST = 5.0, 0.05
-# A row is scattered if this neighbour of it is so many times as far as that of most rows, of which
-# some are looked at.
+# A row is scattered if its neighbour of this rank is this many times as far away as that of a
+# typical row, by the median over at most this many rows.
 _NEIGHBOR, _TIMES, _SOME = 10, 8.0, 500
 
 
 def scattered(rows: FloatArray, weights: FloatArray) -> NDArray[np.bool_]:
     """Return a mask of the rows that are far from most rows and from each other.
 
-    A small group of similar rows is not scattered.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features)
-        Rows without missing values.
-    weights : ndarray of shape (n_rows,)
-        Weights of the rows.
+    A small group of similar rows is not scattered. Rows have no missing values.
     """
     median, reach = median_and_reach(rows, _REACH)
     far = (np.abs(rows - median) > reach).any(axis=1)
@@ -46,6 +39,6 @@ def scattered(rows: FloatArray, weights: FloatArray) -> NDArray[np.bool_]:
 
 
 def _to_neighbor(rows: FloatArray, chosen: NDArray[np.int64]) -> FloatArray:
-    """Return the squared distance of chosen rows to a neighbour of each."""
+    """Return the squared distance of each chosen row to its neighbour of rank `_NEIGHBOR`."""
     apart = squared_distances(rows[chosen], rows)
     return np.asarray(np.partition(apart, _NEIGHBOR, axis=1)[:, _NEIGHBOR])

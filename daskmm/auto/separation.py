@@ -39,18 +39,11 @@ _STEPS, _TOL = 20, 1e-3
 
 
 class Separation(NamedTuple):
-    """Groups of rows that gaps divide.
+    """Groups of rows that gaps divide."""
 
-    Attributes
-    ----------
-    n_groups : int
-        Number of groups with gaps between them.
-    overlaps : dict of int to float
-        Overlap of the two least separated groups, for 2, 3, … groups. It is less than 1 up to
-        `n_groups`, and 1 or more for the further groups that came closest to being divided.
-    """
-
-    n_groups: int
+    n_groups: int  # number of groups with gaps between them
+    # Overlap of the two least separated groups, for 2, 3, … groups. It is less than 1 up to
+    # `n_groups`, and 1 or more for the further groups that came closest to being divided.
     overlaps: dict[int, float]
 
 

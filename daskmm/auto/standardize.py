@@ -34,14 +34,14 @@ from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 
-# Tail beyond the quantiles that bound the range of a feature, share of its length by which the
-# range is widened at each end, and largest share of the rows that is left out.
+# Share of the values beyond each of the two quantiles that bound a feature's range; share of the
+# range's length by which it is widened at each end; largest share of the rows that is left out.
 _TAIL, _WIDENING, _MOST_FAR = 0.02, 0.5, 0.05
 # Largest number of clusters in trials: with more, trials take longer than the fit.
 _MOST_CLUSTERS = 32
 # Standard deviations hardly differ if the largest is within this factor of all but a few small
 # ones.
-# A few features of some embeddings are 0 but for noise.
+# Some embeddings have a few features that are 0 but for noise.
 _ALIKE, _FEW_SMALL = 2.0, 0.05
 # How much larger the gain of standardised features must be: as a share of the gain, and in nats.
 _CLEARLY, _CLEAR_NATS = 0.05, 0.05
@@ -50,18 +50,13 @@ _CLEARLY, _CLEAR_NATS = 0.05, 0.05
 @registered
 @dataclass(frozen=True)
 class ScaleChoice:
-    """Information gain of the clusters of features as they are, and of standardised features.
+    """Information gain of the clusters of features as they are, and of standardised features."""
 
-    Attributes
-    ----------
-    gains_as_they_are, gains_standardized : ndarray of shape (n_starts,), float64
-        Gain of each start over the null, in nats; empty if the standard deviations hardly differ.
-    n_clusters, n_rows : int
-        Number of clusters (at most 32), and number of rows of the sample.
-    """
-
+    # Gain of each start over the null, in nats, (n_starts,); empty if the standard deviations
+    # hardly differ.
     gains_as_they_are: FloatArray
     gains_standardized: FloatArray
+    # Number of clusters (at most 32), and number of rows of the sample.
     n_clusters: int
     n_rows: int
 
@@ -89,17 +84,8 @@ def choose_scale(
 ) -> tuple[Survey, ScaleChoice]:
     """Choose a scale, and return the result of the first pass in that scale.
 
-    Parameters
-    ----------
-    survey : Survey
-        Result of the first pass, in standardised features.
-    n_clusters : int
-        Number of clusters with which the scales are compared.
-    seed : int
-        Seed of the trials.
-    lazy : bool
-        Whether to run on the active dask scheduler (one task per start) or on threads of this
-        process.
+    The survey is in standardised features. If `lazy`, the active dask scheduler runs one task per
+    start, and otherwise threads of this process do.
     """
     n_clusters = min(n_clusters, _MOST_CLUSTERS)
     own = _in_own_units(survey)
@@ -158,12 +144,7 @@ def _trials(sample: Sample, n_rows: int, seed: int) -> tuple[Trials, Trials]:
 def far_rows(rows: FloatArray, weights: FloatArray) -> NDArray[np.bool_]:
     """Return a mask of the rows that lie far outside the range of most values in some feature.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features)
-        Rows of the sample.
-    weights : ndarray of shape (n_rows,)
-        Sample weights, positive. A row of integer weight v counts like v copies of it.
+    Weights are positive; a row of integer weight v counts like v copies of it.
     """
     low, high = _quantiles(rows, weights, (_TAIL, 1.0 - _TAIL))
     length = high - low
@@ -185,7 +166,7 @@ def far_rows(rows: FloatArray, weights: FloatArray) -> NDArray[np.bool_]:
 def _quantiles(
     values: FloatArray, weights: FloatArray, levels: tuple[float, ...]
 ) -> list[FloatArray]:
-    """Return the quantiles of each column, which are values of it, for each level."""
+    """Return the quantiles of each column at each level; they are values of the column."""
     order = np.argsort(values, axis=0)
     mass = np.cumsum(weights[order], axis=0)
     found = []

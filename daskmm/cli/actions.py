@@ -498,10 +498,7 @@ def _noted_warnings() -> Iterator[list[str]]:
 def _scheduler(address: str | None) -> Iterator[None]:
     """Compute on the cluster at an address, if one is given.
 
-    Raises
-    ------
-    UserError
-        If the scheduler does not answer, or dask.distributed is not installed.
+    It raises UserError if the scheduler does not answer, or dask.distributed is not installed.
     """
     if address is None:
         yield

@@ -54,32 +54,16 @@ def run_demo(
 ) -> dict[str, Any]:
     """Generate data on disk, cluster them by Lloyd's algorithm and by EWP, and compare.
 
-    Parameters
-    ----------
-    out : str or Path
-        Folder for the data, the true labels and two run folders; must be absent or empty.
-    n_samples : int
-        Number of rows of 400 bytes.
-    say : callable
-        Called with the lines to print.
-    show_progress : bool
-        Whether to report progress on standard error.
+    The folder, which must be absent or empty, gets the data (`n_samples` rows of 400 bytes), the
+    true labels and two run folders. `say` is called with the lines to print; progress is reported
+    on standard error.
 
-    Returns
-    -------
-    dict
-        Measurements, in the types of JSON. For each of the run folders "lloyd" and "entropy",
-        ``results`` has model, passes, iterations, seconds, NMI and warnings; for "entropy" also the
-        features found. The peak memory is None if the system does not report it.
+    Return measurements, in the types of JSON. For each of the run folders "lloyd" and "entropy",
+    ``results`` has model, passes, iterations, seconds, NMI and warnings; for "entropy" also the
+    features found. The peak memory is None if the system does not report it.
 
-    Raises
-    ------
-    FileExistsError
-        If the folder is not empty.
-    OSError
-        If the disk has too little room.
-    ImportError
-        If matplotlib is not installed.
+    It raises FileExistsError if the folder is not empty, OSError if the disk has too little room,
+    and ImportError without matplotlib.
     """
     require_matplotlib()
     began = time.perf_counter()

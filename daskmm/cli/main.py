@@ -13,18 +13,10 @@ from daskmm.data.names import printable, printable_lines
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command.
+    """Run a command, given its arguments or those of the process, and return the exit code.
 
-    Parameters
-    ----------
-    argv : sequence of str, optional
-        Arguments; by default those of the process.
-
-    Returns
-    -------
-    int
-        Exit code: 0 success, 1 unexpected failure (or a faulty Gram store), 2 an error of the
-        user, 3 drift, 130 interrupted.
+    It is 0 for success, 1 for an unexpected failure (or a faulty Gram store), 2 for an error of the
+    user, 3 for drift, and 130 if interrupted.
     """
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):

@@ -82,14 +82,8 @@ class Parameter:
 def add_model_options(command: argparse.ArgumentParser, estimators: Mapping[str, str]) -> None:
     """Add an option for each parameter of each model, in groups by the models that have it.
 
-    Options that are not given are absent from the parsed arguments.
-
-    Parameters
-    ----------
-    command : ArgumentParser
-        Parser of the command that gets the options.
-    estimators : mapping of str to str
-        Name of a model -> name of its class.
+    `estimators` maps the name of a model to the name of its class. Options that are not given are
+    absent from the parsed arguments.
     """
     found: dict[str, dict[str, Parameter]] = {}
     for model, estimator in estimators.items():

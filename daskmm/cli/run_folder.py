@@ -170,12 +170,7 @@ def _write_centers(path: Path, model: Any) -> list[str]:
 
 
 def check_unfinished(path: str | Path) -> None:
-    """Refuse an output path that exists, unless it is an unfinished run.
-
-    Raises
-    ------
-    FileExistsError
-    """
+    """Raise FileExistsError for an output path that exists, unless it is an unfinished run."""
     if exists(inside(path, SUMMARY)) or not is_checkpoint(inside(path, CHECKPOINT)):
         check_new(path)
     elif not is_remote(path):
@@ -393,12 +388,8 @@ def summarize(
 def open_run(path: str | Path) -> Run:
     """Read a run folder.
 
-    Raises
-    ------
-    FileNotFoundError
-        If there is nothing at the path.
-    ValueError
-        If it is not a run folder, has another version of the format, or is damaged.
+    It raises FileNotFoundError if there is nothing at the path, and ValueError if it is not a run
+    folder, has another version of the format, or is damaged.
     """
     if is_remote(path):
         with downloaded(str(path), MODEL, SUMMARY) as folder:
@@ -429,14 +420,8 @@ def _opened_run(path: Path, name: str | Path) -> Run:
 def add_report(run: Run) -> Path:
     """Write the report of a run, and return its path.
 
-    No data are read, so no figure shows rows.
-
-    Raises
-    ------
-    FileExistsError
-        If there is a report already; it may show more.
-    ImportError
-        If matplotlib or jinja2 is not installed.
+    No data are read, so no figure shows rows. It raises FileExistsError if there is a report
+    already, which may show more, and ImportError without matplotlib or jinja2.
     """
     path = local_path(run.path, "A report that is added to a run") / REPORT
     with written_whole(path) as fresh:
@@ -447,12 +432,8 @@ def add_report(run: Run) -> Path:
 def add_drift(run: Run, watch: Monitor) -> Path:
     """Write what a monitor saw into the report of a run, and return its path.
 
-    A run without a report gets one. No rows of the data are read for its figures.
-
-    Raises
-    ------
-    ImportError
-        If matplotlib or jinja2 is not installed.
+    A run without a report gets one. No rows of the data are read for its figures. It raises
+    ImportError without matplotlib or jinja2.
     """
     path = local_path(run.path, "A run that is monitored") / REPORT
     if not path.exists():
@@ -468,17 +449,9 @@ def add_update(
 ) -> dict[str, Any]:
     """Write the updated model of a run, then its centres and summary; return what changed.
 
-    Parameters
-    ----------
-    run : Run
-        Run whose model has been updated.
-    before : estimator
-        The model before the update.
-    source, key : str
-        Origin of the new rows, and their name.
-    watch : Monitor, optional
-        The monitor of the run, with the new rows as reference. Without it, the next look finds that
-        the monitor in the folder belongs to the former model.
+    `before` is the model before the update, and `source` and `key` are the origin of the new rows
+    and their name. `watch` is the monitor of the run, with the new rows as reference. Without it,
+    the next look finds that the monitor in the folder belongs to the former model.
     """
     path, model = local_path(run.path), run.model
     moves = (model.cluster_centers_ - before.cluster_centers_) / model.scale_

@@ -177,7 +177,7 @@ class CenterRecipe:
             fitted, sample = FittedCenters.of(model), fit.survey.sample
             coordinates, state = fitted.coordinates, fitted.state
             nearest, bounds = labels_of, fit.bounds
-            # Bounds know no rows without distances, whose label is −1.
+            # Bounds cannot describe rows without distances, whose label is −1.
             if bounds is not None and not state.gaps:
                 bounds.expect(state.prepared)
                 nearest = bounds.labels_of
@@ -346,7 +346,8 @@ class CenterRecipe:
         survey, earlier = choices.survey, self.earlier
         schedule = self.model._schedule(lambda: survey.critical_power)
         if earlier is not None:
-            # At the first power of an annealing, all of its centres would move to the mean.
+            # The first power of an annealing would move all centres of the earlier model to the
+            # mean.
             s0 = -np.inf if self.model.polish else earlier.s_
             schedule = replace(schedule, s0=s0, critical_multiple=None)
         hedged = choices.update.hedged

@@ -25,9 +25,9 @@ from daskmm.numerics.columns import Expansion
 class Choices:
     """The first pass of a fit of centres, and the choices made on its sample."""
 
-    passes: Passes  # whose rows have been counted
+    passes: Passes  # over a table whose rows have been counted
     context: FitContext
-    method: Method  # given the parameters and the layout of the table
+    method: Method  # chosen by the parameters and the layout of the table
     rng: np.random.RandomState
     expansion: Expansion | None = None  # features of coded columns
     seeds: list[int] = field(default_factory=list)  # of the first pass, then of each start

@@ -15,10 +15,12 @@ from daskmm.data.names import listed
 # A cluster holds nearly no rows if it has at most this share of them, or this number, but also at
 # most this share of an average cluster. Tables of fewer rows than the last number are not judged.
 _SHARE, _ROWS, _OF_AVERAGE, _LEAST_ROWS = 1e-3, 5, 0.1, 1000
-# It is far if its centre is so many times as far from the centre of any larger cluster as half of
-# that cluster's rows are, and so many times as far as larger clusters are from their nearest one.
+# It is far if its distance from the centre of every larger cluster is at least this many times that
+# cluster's median distance to its own centre, and at least this many times the median distance
+# between a larger cluster and the nearest other one.
 _FAR, _OF_GAPS = 5.0, 2.0
-# Distances of rows of this share of those between centres are rounding errors of equal rows.
+# A typical distance below this share of the distances between centres is a rounding error: the rows
+# of such a cluster are equal.
 _EQUAL = 1e-6
 
 

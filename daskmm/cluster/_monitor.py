@@ -45,7 +45,7 @@ _FIRST, _YEAR = 0.25, 365
 # Largest number of values that are kept of known batches.
 _MOST_VALUES = 1 << 18
 
-registered(Series)  # `numerics` does not import `storage`
+registered(Series)  # here, since `numerics` does not import `storage`
 
 
 @dataclass(repr=False)

@@ -19,13 +19,13 @@ from daskmm.storage.readable import readable_day, readable_number, readable_shar
 # contributes to the distance from the mean.
 _USUAL, _MOST = 2, 5
 _LEAST_SHARE = 0.25
-# A difference from the mean matters from this many standard deviations on. If features are not
-# standardised, their standard deviations are unknown, and those of the clusters' means are taken,
-# but at least a share (of the squares) of those of all features together.
+# A difference from the mean matters from this many standard deviations on. Standard deviations of
+# features that are not standardised are unknown, and those of the clusters' means are used, of
+# which no square is less than this share of the sum of all squares.
 _MATTERS, _LEAST_SPREAD = 0.2, 0.01
 # A feature can name a cluster in which at least this share of the rows has a value.
 _MOSTLY_THERE = 0.5
-# A cluster is "very" high where another is high if it is so many times as far from the mean.
+# One of two high clusters is "very high" if it is this many times as far from the mean.
 _FARTHER = 1.5
 # Kinds of columns that can be very high, or very late.
 _GRADED = ("number", "trend")
@@ -233,7 +233,7 @@ class _Naming:
         return said or {-1: "average"}
 
     def _words(self, cluster: int, feature: int) -> str:
-        """Return the words of a feature; a level or flag of the minority is only "more often"."""
+        """Return the words of a feature; what a minority of the rows has is "more often" there."""
         above, share = bool(self.signs[cluster, feature] > 0), self.centers[cluster, feature]
         true, false = self.words[feature]
         if self.kinds[feature] in _MEANS and above != (share >= 0.5):

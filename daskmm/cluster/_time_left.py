@@ -19,7 +19,7 @@ from daskmm.mm.driver import IterationRecord, Run
 # larger sample; and the exponent with which changes are assumed to fall until more of them are
 # known (measured: 1.3 to 2).
 _FIRST_STEPS, _FIRST_READS, _FALL = 10, 3, 1.4
-# Share of its iterations that an annealing is assumed to need still when it takes longer than
+# Share of its iterations that an annealing is assumed to have left when it takes longer than
 # planned.
 _LATE = 0.15
 # Share of a stage after which only its own pace predicts the rest.

@@ -153,8 +153,8 @@ class GaussianMixture(DensityMixin, MMClusterer):
         Upper triangular factors U of the inverse covariances U Uᵀ, or inverse standard deviations,
         of the same shape.
     labels_ : ndarray, or lazy dask Array or Series, of shape (n_samples,), int32
-        Component of the largest responsibility of each row. Dropped when a model of lazy data is
-        pickled or saved.
+        Component of the largest responsibility of each row. Labels of lazy data are dropped when
+        the model is pickled or saved.
     lower_bound_ : float
         Mean log-likelihood of a row at the last EM step over the table.
     lower_bounds_ : ndarray of shape (n_steps,)

@@ -50,7 +50,7 @@ class ClusterTree(ClusterMixin, BaseEstimator):
         and `persist`. ``KMeans(n_init=1)`` by default.
     divide_by : {"cost", "size", "equal"}, default="cost"
         Whether clusters are divided in proportion to the cost or to the weight of their rows, or
-        all into as many.
+        all into the same number of parts.
     refine : int, default=1
         Number of joint hard steps of the leaves, each one pass over the data.
     random_state : int, RandomState or None, default=None
@@ -242,7 +242,8 @@ class ClusterTree(ClusterMixin, BaseEstimator):
         levels, first = self._checked()
         root = clone(first).set_params(n_clusters=levels[0])
         top = root.plan(X, feature_dim, measure=measure)
-        # A level takes a pass with all of its clusters, as a hard step of so many leaves does.
+        # The pass of a level costs as much as a hard step with as many leaves as the level has
+        # clusters.
         levels_of = [
             self._leaves(root, np.zeros((n_clusters, 1)), 0).plan(X, feature_dim, measure=measure)
             for n_clusters in np.cumprod(levels)

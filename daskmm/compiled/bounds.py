@@ -23,8 +23,8 @@ from daskmm.numerics.rows import FeatureCoordinates
 
 FloatArray = NDArray[np.float64]
 
-# Balls around each centre have radii that grow by √2; the last one holds all centres, and has a
-# number as its radius, since ∞ − ∞ is NaN.
+# Number of balls around each centre, whose radii grow by √2, and the radius of the last one, which
+# holds all centres. It is finite, since ∞ − ∞ is NaN.
 _SHELLS, _NO_END = 8, 1e300
 # Bounds are lowered, and moved distances raised, by this share, which exceeds all rounding.
 _DOUBT = 1e-9
@@ -34,27 +34,18 @@ _LISTED, _SHARE_LISTED = 32, 1 / 16
 
 
 class Moves(NamedTuple):
-    """Distances that the centres around each centre have moved, and its nearest centres.
+    """How far the centres around each centre have moved, and which centres are nearest to it."""
 
-    Attributes
-    ----------
-    reach : ndarray of shape (n_clusters, n_shells)
-        Radii of balls around each centre, ascending; the last ball holds all centres.
-    farthest : ndarray of shape (n_clusters, n_shells)
-        The longest distance that another centre within the ball has moved.
-    ways : ndarray of shape (n_clusters,)
-        The distance that the centre itself has moved.
-    around : ndarray of int32 of shape (n_clusters, n_listed)
-        The other centres that are nearest to it, the nearest first.
-    apart : ndarray of shape (n_clusters, n_listed + 1)
-        Lower bounds of their distances from the centre; the last entry bounds those of all other
-        centres.
-    """
-
+    # Radii of balls around each centre, ascending, (n_clusters, n_shells); the last ball holds all
+    # centres.
     reach: FloatArray
+    # The longest distance that another centre within the ball has moved, (n_clusters, n_shells).
     farthest: FloatArray
-    ways: FloatArray
+    ways: FloatArray  # the distance that the centre itself has moved, (n_clusters,)
+    # The other centres that are nearest to it, the nearest first, (n_clusters, n_listed).
     around: NDArray[np.int32]
+    # Lower bounds of their distances from the centre, (n_clusters, n_listed + 1); the last entry
+    # bounds those of all other centres.
     apart: FloatArray
 
     @classmethod
@@ -102,8 +93,8 @@ def add_moves(moving: Moving, order: NDArray[np.intp], own: slice, found: Moves)
     radii = listed[:, :1] * 2.0 ** np.arange(_SHELLS)
     radii[:, -1] = np.inf
     found.reach[at], found.ways[at] = np.minimum(np.sqrt(radii), _NO_END), moving.ways[own]
-    # The first of the centres within a ball has moved farthest. The smallest ball ends at the
-    # nearest centre, so no other lies in it.
+    # Centres are sorted by how far they moved, so the first one within a ball has moved farthest.
+    # The smallest ball ends at the nearest centre, so no other centre lies in it.
     moved = moving.ways[: max(1, np.count_nonzero(moving.ways))]
     found.farthest[at, 0] = 0.0
     for shell in range(1, _SHELLS):
@@ -124,26 +115,17 @@ def update_nearest(
 ) -> int | None:
     """Update the nearest centres of some rows, and their bounds.
 
-    Parameters
-    ----------
-    rows, coordinates, prepared
-        As in `daskmm.compiled.labels.nearest_centers`, without feature weights. Rows must not be
-        whitened, which rounds a row by its place in the block.
-    moved : Moves or None
-        How the centres have moved since labels and bounds were computed; None if they have not been
-        computed.
-    labels : ndarray of int32 of shape (n_rows,)
-        Nearest centres as in `nearest_centers`; updated.
-    lower, upper : ndarray of shape (n_rows,)
-        Bounds of the distances to any other centre, and to the nearest one; updated.
-    lists : ndarray of int32 of shape (n_rows, n_listed), optional
-        Output, where `moved` is None: near centres of each row, the nearest one among them.
+    `rows`, `coordinates` and `prepared` are those of `daskmm.compiled.labels.nearest_centers`,
+    without feature weights. Rows must not be whitened, because whitening rounds a row by its place
+    in the block. `moved` says how the centres have moved since labels and bounds were computed;
+    None if they have not been computed.
 
-    Returns
-    -------
-    int or None
-        Number of rows that were compared with all centres; None if a row is not finite in the
-        model's coordinates or its squared norm overflows; labels are undefined then.
+    `labels` are updated, and so are the bounds of the distances to any other centre (`lower`) and
+    to the nearest one (`upper`). Where `moved` is None, near centres of each row, the nearest one
+    among them, are written to `lists`, (n_rows, n_listed).
+
+    The result is the number of rows that were compared with all centres. It is None, and labels are
+    undefined, if a row is not finite in the model's coordinates or its squared norm overflows.
     """
     doubtful = np.ones(len(rows), np.bool_)
     if moved is not None:

@@ -147,29 +147,15 @@ def block_sums(
 ) -> BlockSums:
     """Compute the sums of one set of centres over a block of rows.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features)
-        Rows in any numeric dtype and memory order. Distances and weights are computed in single
-        precision if the rows have no more precision and `daskmm.compiled.layout.working_dtype`
-        allows it. Near ties between nearest centres, and sums over rows, are always computed in
-        double precision.
-    weights : ndarray of shape (n_rows,) or None
-        Sample weights.
-    coordinates : FeatureCoordinates or None
-        The model's coordinates; None if the rows are already in them.
-    prepared : PreparedCenters
-        The centres, with feature weights, distortion and treatment of missing values.
-    s : float
-        The power; −∞ for a hard step.
-    n_farthest : int
-        Number of rows farthest from their centres that a hard step lists.
-    terms : ndarray of shape (n_rows,), optional
-        `row_terms` of the rows.
-    shares : ndarray of shape (n_clusters,), optional
-        Each cluster's share of the weight. At a finite power, weights of rows that are negligible
-        relative to it may be left out; they may have mattered if
-        `daskmm.compiled.layout.have_waned` says so after the step.
+    Rows have any numeric dtype and memory order; they are in the model's coordinates already if
+    `coordinates` is None. Distances and weights are computed in single precision if the rows have
+    no more precision and `daskmm.compiled.layout.working_dtype` allows it. Near ties between
+    nearest centres, and sums over rows, are always computed in double precision.
+
+    A hard step lists the `n_farthest` rows farthest from their centres. `terms` are `row_terms` of
+    the rows. At a finite power, weights of rows that are negligible relative to the `shares` of the
+    clusters in the weight, (n_clusters,), may be left out; they may have mattered if
+    `daskmm.compiled.layout.have_waned` says so after the step.
     """
     (k, p), hard = prepared.centers.shape, s == -np.inf
     frame = frame_of(Coordinates(np.zeros(p), np.ones(p)) if coordinates is None else coordinates)
@@ -253,24 +239,14 @@ def known_sums(
 ) -> BlockSums:
     """Compute the sums of a hard step whose nearest centres are known, as `block_sums` does.
 
-    In late steps little changes. So distances to centres that have not moved, and sums of clusters
+    Little changes in late steps. So distances to centres that have not moved, and sums of clusters
     that no row enters or leaves, are taken from the step before; they have the same bits.
 
-    Parameters
-    ----------
-    rows, weights, coordinates, prepared, n_farthest
-        They have the meaning that `block_sums` gives them; distances are squared Euclidean,
-        without feature weights or whitening.
-    labels : ndarray of int32 of shape (n_rows,)
-        The nearest centre of each row.
-    distances : ndarray of shape (n_rows,)
-        Squared distances to these centres in the step before, negative if unknown; updated.
-    moved : ndarray of bool of shape (n_clusters,)
-        Whether each centre has moved since then, so that distances to it are computed again.
-    changed : ndarray of bool of shape (n_clusters,)
-        Whether a row has entered or left each cluster, so that its sums are computed again.
-    before : tuple of (ndarray of shape (n_clusters,), ndarray of shape (n_clusters, n_features))
-        Weights and sums of the step before; None if all are to be computed.
+    Distances are squared Euclidean, without feature weights or whitening. Those to the nearest
+    centres in the step before are negative if unknown, and are updated. `moved` says whether each
+    centre has moved since then, so that distances to it are computed again, and `changed` whether a
+    row has entered or left each cluster, so that its sums are computed again. `before` has the
+    clusters' weights and sums of the step before; None if all are to be computed.
     """
     k, p = prepared.centers.shape
     found = _zeros(k, p, n_farthest, prepared)

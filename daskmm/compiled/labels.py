@@ -27,25 +27,15 @@ def nearest_centers(
 ) -> bool:
     """Write the nearest centre of each row, and its distance, to the given arrays.
 
-    Parameters
-    ----------
-    rows, coordinates, prepared
-        They have the meaning that `dispatch.block_sums` gives them; distances are squared
-        Euclidean, between complete rows.
-    labels : ndarray of int32 of shape (n_rows,)
-        Output: the first of the nearest centres, decided in double precision for all dtypes.
-    distances : ndarray of shape (n_rows,), optional
-        Output: the distance Σ_l w_l (z_l − θ_l)² to that centre.
-    others : ndarray of shape (n_rows,), optional
-        Output: lower bounds of the distances to all other centres, which hold in spite of rounding.
-    lists : ndarray of int32 of shape (n_rows, n_listed), optional
-        Output: near centres of each row, the nearest one among them; they may be repeated.
+    `rows`, `coordinates` and `prepared` are those of `dispatch.block_sums`; distances are squared
+    Euclidean, between complete rows. `labels` get the first of the nearest centres, decided in
+    double precision for all dtypes, and `distances` get Σ_l w_l (z_l − θ_l)² to it. `others` get
+    lower bounds of the distances to all other centres, which hold in spite of rounding. `lists`,
+    (n_rows, n_listed), get near centres of each row, the nearest one among them; they may be
+    repeated.
 
-    Returns
-    -------
-    bool
-        False if a row is not finite in the model's coordinates, or its squared norm overflows;
-        labels and distances are undefined then.
+    The result is False, and labels and distances are undefined, if a row is not finite in the
+    model's coordinates, or its squared norm overflows.
     """
     dtype, tile, fields = _fields(rows, coordinates, prepared)
     fields["n_listed"] = 0 if lists is None else lists.shape[1]

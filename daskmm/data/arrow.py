@@ -53,20 +53,12 @@ def is_arrow(X: Any) -> bool:
 def frame_of(X: Any, names: Sequence[str] | None = None) -> Any:
     """Return a table as a pandas frame.
 
-    Parameters
-    ----------
-    X : object with an Arrow stream, polars LazyFrame, pyarrow Dataset or Scanner
-        The table.
-    names : sequence of str, optional
-        Columns to return, if the table has any of them; by default (and otherwise) all.
+    The table has an Arrow stream, or is a polars LazyFrame, a pyarrow Dataset or a Scanner. `names`
+    are the columns to return, if the table has any of them; by default (and otherwise) all are
+    returned.
 
-    Raises
-    ------
-    ValueError
-        If the table has no columns, repeated names or nested values among them, or if a stream was
-        read before.
-    ImportError
-        If pandas or pyarrow are not installed.
+    It raises ValueError if the table has no columns, repeated names or nested values, or if a
+    stream was read before, and ImportError without pandas or pyarrow.
     """
     try:
         import pandas as pd

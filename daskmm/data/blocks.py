@@ -49,34 +49,19 @@ _ZARR_BLOCKS = 1024
 
 @dataclass(frozen=True)
 class Layout:
-    """Division of a table into blocks of rows.
+    """Division of a table into blocks of rows."""
 
-    Attributes
-    ----------
-    rows : tuple of int or None
-        Number of rows of each block; None if unknown.
-    n_blocks, n_features : int
-        Numbers of blocks and features.
-    dtype : numpy.dtype
-        Type of the input.
-    lazy : bool
-        Whether dask makes the blocks; otherwise they are views of an array in memory.
-    grid : Grid or None
-        Grid of lazy pixels, whose blocks are windows of the grid instead of consecutive rows; None
-        for other tables.
-    stored : float or None
-        Mean number of stored values per sparse row, known or assumed; None for dense rows.
-    byte_seconds : float
-        Seconds that a thread takes to load and decode a byte of lazy rows, assumed or measured.
-    """
-
-    rows: tuple[int, ...] | None
+    rows: tuple[int, ...] | None  # of each block; None if unknown
     n_blocks: int
     n_features: int
-    dtype: np.dtype
-    lazy: bool
+    dtype: np.dtype  # of the input
+    lazy: bool  # whether dask makes the blocks; otherwise they are views of an array in memory
+    # Grid of lazy pixels, whose blocks are windows of the grid instead of consecutive rows; None
+    # for other tables.
     grid: Grid | None = None
+    # Mean number of stored values per sparse row, known or assumed; None for dense rows.
     stored: float | None = None
+    # Seconds that a thread takes to load and decode a byte of lazy rows, assumed or measured.
     byte_seconds: float = 1e-9
 
     @property
@@ -104,23 +89,13 @@ class Layout:
 
 @dataclass(frozen=True)
 class RowBlocks:
-    """A table as blocks of rows, which are either views of an array in memory or lazy.
+    """A table as blocks of rows, which are either views of an array in memory or lazy."""
 
-    Attributes
-    ----------
-    table : ndarray or dask Array of shape (n_rows, n_features)
-        The whole table.
-    layout : Layout
-        How the table is cut into blocks.
-    parts : tuple
-        Each block: an ndarray of shape (rows, n_features), or a Delayed that yields one.
-    weights : tuple or None
-        The sample weights of each block, an ndarray or a Delayed; None without weights.
-    """
-
-    table: NDArray | da.Array
+    table: NDArray | da.Array  # (n_rows, n_features)
     layout: Layout
+    # Each block is an ndarray, (rows, n_features), or a Delayed that yields one.
     parts: tuple[Any, ...]
+    # Sample weights of each block: an ndarray or a Delayed; None without weights.
     weights: tuple[Any, ...] | None = None
 
     @property
@@ -374,33 +349,17 @@ def cut_rows(array: NDArray, rows: tuple[int, ...] | None) -> tuple[NDArray, ...
 
 
 class Position(NamedTuple):
-    """Place and expected shape of a block.
+    """Place and expected shape of a block."""
 
-    Attributes
-    ----------
-    block : int
-        Number of the block.
-    start : int
-        Number of rows in the blocks before it.
-    known : bool
-        Whether `start` is known.
-    shape : tuple of (int or None), optional
-        Expected rows and features; None if unknown.
-    pieces : tuple of Position, optional
-        Positions of the blocks that this one joins, which are visited together.
-    window : Window, optional
-        Place of the rows on a grid of pixels.
-    sparse : bool, optional
-        Whether rows are sparse.
-    """
-
-    block: int
-    start: int
-    known: bool = True
+    block: int  # number of the block
+    start: int  # number of rows in the blocks before it
+    known: bool = True  # whether `start` is known
+    # Expected rows and features; None if unknown.
     shape: tuple[int | None, int | None] = (None, None)
+    # Positions of the blocks that this one joins, which are visited together.
     pieces: tuple[Position, ...] = ()
-    window: Window | None = None
-    sparse: bool = False
+    window: Window | None = None  # place of the rows on a grid of pixels
+    sparse: bool = False  # whether rows are sparse
 
     def numbers(self, n_rows: int) -> NDArray[np.int64]:
         """Return an index for each row in the whole table that does not depend on the blocks."""

@@ -62,23 +62,13 @@ _NAMELESS = "Unnamed: "
 
 @dataclass(frozen=True)
 class CsvFormat:
-    r"""The format of csv files.
+    """The format of csv files."""
 
-    Attributes
-    ----------
-    separator, decimal, encoding : str
-        The character between fields, the decimal mark, and the encoding of the text.
-    names : tuple of str
-        Names of the columns, or their numbers if there is no header.
-    n_skipped : int
-        Number of lines before the first row: a line ``sep=;``, comments, and the header.
-    """
-
-    separator: str
-    decimal: str
-    encoding: str
-    names: tuple[Any, ...]
-    n_skipped: int
+    separator: str  # between fields
+    decimal: str  # the decimal mark
+    encoding: str  # of the text
+    names: tuple[Any, ...]  # of the columns, or their numbers if there is no header
+    n_skipped: int  # lines before the first row: a line ``sep=;``, comments, and the header
 
     @property
     def has_header(self) -> bool:
@@ -108,29 +98,18 @@ def open_csv(
 ) -> Any:
     """Open csv files as one dask DataFrame: float64, text of categories, and dates.
 
-    Parameters
-    ----------
-    path : str
-        A file, a pattern, a folder of csv files, or a URL; files may be compressed.
-    columns : sequence of str or None
-        Columns to read; all if None. Other columns are not parsed.
-    separator, decimal, encoding : str, optional
-        Format of the files; detected from the beginning of the first file by default.
-    keep : sequence of str, optional
-        Further columns, which are read as text and come after the others.
-    categories : sequence of str, optional
-        Columns, among those to read, whose values are categories even if they look like numbers.
-    dates : sequence of str, optional
-        Columns, among those to read, with dates such as 2026-02-03 (ISO 8601) or 03.02.2026;
-        offsets from UTC are ignored.
-    fitted : bool
-        Whether the columns are those of a fitted model, so that none can be left out.
+    `path` is a file, a pattern, a folder of csv files, or a URL; files may be compressed.
+    Separator, decimal mark and encoding are detected from the beginning of the first file by
+    default.
 
-    Raises
-    ------
-    ValueError
-        If the format is unclear, if the only file of a fit has no rows, if lines have another
-        number of fields than the header, or if columns to read are not numeric.
+    Only `columns` (all if None) and `keep` are parsed; the latter are read as text and come after
+    the others. `categories` are those of the columns whose values are categories even if they look
+    like numbers, and `dates` are those with dates such as 2026-02-03 (ISO 8601) or 03.02.2026;
+    offsets from UTC are ignored. `fitted` says that the columns are those of a fitted model, so
+    none can be left out.
+
+    It raises ValueError if the format is unclear, if the only file of a fit has no rows, if lines
+    have another number of fields than the header, or if columns to read are not numeric.
     """
     import dask.dataframe as dd
 
@@ -355,28 +334,15 @@ def _n_comments(lines: Sequence[str]) -> int:
 
 @dataclass(frozen=True)
 class _Try:
-    """An attempt to read the first lines of a file with a separator and a decimal mark.
+    """An attempt to read the first lines of a file with a separator and a decimal mark."""
 
-    Attributes
-    ----------
-    separator, decimal : str
-        The character between fields, and the decimal mark.
-    n_fields : int
-        Number of fields of the first line.
-    header : int
-        Number of lines up to the end of the header; 0 if the first line is all numbers.
-    uneven : tuple of (int, int) or None
-        Number of the first line that has another number of fields, and that number of fields.
-    numeric : float
-        Share of the fields after the header that are numbers or missing.
-    """
-
-    separator: str
-    decimal: str
-    n_fields: int
-    header: int
+    separator: str  # between fields
+    decimal: str  # the decimal mark
+    n_fields: int  # of the first line
+    header: int  # number of lines up to the end of the header; 0 if the first line is all numbers
+    # Number of the first line that has another number of fields, and that number of fields.
     uneven: tuple[int, int] | None
-    numeric: float
+    numeric: float  # share of the fields after the header that are numbers or missing
 
     @classmethod
     def of(cls, lines: list[str], separator: str, decimal: str) -> _Try:
@@ -458,12 +424,8 @@ def _names(text: str, separator: str) -> tuple[str, ...]:
 def _kinds(head: str, format: CsvFormat) -> tuple[dict[Any, str], dict[Any, tuple[str, int]]]:
     """Find the columns of text from the beginning of a file.
 
-    Returns
-    -------
-    kinds : dict
-        "numbers", "flags" or "text" for each column.
-    words : dict
-        For each column of text, its first value that is not a number, and the line of this value.
+    The result is "numbers", "flags" or "text" for each column and, for each column of text, its
+    first value that is not a number, with the line of this value.
     """
     rows = list(itertools.islice(_rows(_rows_of(head, format), format.separator), _HEAD_LINES))
     kinds: dict[Any, str] = {}
@@ -616,11 +578,8 @@ def _with_missing(text: Any) -> Any:
 def _by_python(block: _Block, text: str, format: CsvFormat, kinds: dict[Any, str]) -> Any:
     """Return the rows of a block, read one by one.
 
-    Raises
-    ------
-    ValueError
-        If a row has another number of fields than the header, or a value of another kind; the
-        message has the file, the line and the column.
+    It raises ValueError if a row has another number of fields than the header, or a value of
+    another kind; the message has the file, the line and the column.
     """
     import pandas as pd
 
@@ -637,8 +596,9 @@ def _by_python(block: _Block, text: str, format: CsvFormat, kinds: dict[Any, str
         if not row:
             raise misfit(
                 line,
-                f"the row that begins with {whole[:80]!r} has a quote that is not closed, or a "
-                f"field of more than {csv.field_size_limit():,} characters",
+                f"the row that begins with {whole[:80]!r} has a quote that is not closed, a field "
+                f"of more than {csv.field_size_limit():,} characters, or a line break within "
+                "quotes where two blocks of the file meet (compressed files are read whole)",
             )
         if len(row) != len(format.names):
             hint = ", perhaps of a quote that is not closed" if whole.count('"') % 2 else ""

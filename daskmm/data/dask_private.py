@@ -64,13 +64,8 @@ def with_lengths(frame: Any) -> tuple[Any, tuple[int, ...] | None]:
     and functions with an attribute `keeps_rows`. If few columns are read, dask joins small
     partitions of files; the returned frame has the partitions that it will load.
 
-    Returns
-    -------
-    frame : dask DataFrame
-        The frame, with its final partitions if their lengths are known.
-    lengths : tuple of int or None
-        Number of rows of each partition; None if the source does not have these numbers, if rows
-        are filtered, or if partitions are selected.
+    The lengths are None if the source does not have these numbers, if rows are filtered, or if
+    partitions are selected.
     """
     if not hasattr(_source(frame.expr), "_get_lengths"):
         return frame, None

@@ -205,10 +205,7 @@ def column_names(
 ) -> list[Any]:
     """Return the names of the columns of csv or parquet files, in their order.
 
-    Raises
-    ------
-    ValueError
-        If the path means other files.
+    It raises ValueError if the path means other files.
     """
     path = path if is_remote(path) else str(local_path(path))
     kind = _kind(path) if has_columns(path) else None
@@ -229,24 +226,12 @@ def planned_table(
 ) -> tuple[Any, bool]:
     """Return a table of files with a known or estimated number of rows, for plans.
 
-    Parameters
-    ----------
-    data : dask Array or DataFrame
-        The table that `open_data` returned.
-    path : str
-        The path that was opened.
-    encoding : str, optional
-        Encoding of csv files.
-    mixed : bool
-        Whether columns may be of any kind, so that they will be coded.
+    `data` is what `open_data` returned for `path`. If columns are `mixed`, they may be of any kind
+    and will be coded. The returned table has equal blocks for csv files; it is `data` if row counts
+    remain unknown.
 
-    Returns
-    -------
-    table : dask Array
-        The table, with equal blocks for csv files; `data` if row counts remain unknown.
-    estimated : bool
-        Whether the number of rows is an estimate, from the length of the first lines of csv files;
-        parquet files store the number.
+    Also return whether the number of rows is an estimate, from the length of the first lines of csv
+    files; parquet files store the number.
     """
     if not hasattr(data, "to_dask_array"):
         return data, False

@@ -22,31 +22,16 @@ _BLOCK_BYTES = 16 << 20
 def unwrapped(X: Any, names: Sequence[str] | None = None) -> Any:
     """Return the table inside an object of another library; columns of pandas become plain ones.
 
-    Any other object is returned unchanged. None of these libraries is imported here.
+    The result is the pandas DataFrame of a table with an Arrow stream (such as polars'; `names` are
+    the columns to read, as in `daskmm.data.arrow.frame_of`), the numpy or dask array of an xarray
+    DataArray, or the array of an AnnData object. An AnnData array in memory becomes a DataFrame or
+    `NamedSparse` with the names of observations and variables. A pandas DataFrame of sparse columns
+    only becomes `NamedSparse`; beside dense columns, they become dense. Decimals become floats. Any
+    other object is returned unchanged. None of these libraries is imported here.
 
-    Parameters
-    ----------
-    X : table
-        The object.
-    names : sequence of str, optional
-        Columns to read from a table with an Arrow stream, as in `daskmm.data.arrow.frame_of`.
-
-    Returns
-    -------
-    table
-        The pandas DataFrame of a table with an Arrow stream (such as polars'), the numpy or dask
-        array of an xarray DataArray, or the array of an AnnData object. An AnnData array in memory
-        becomes a DataFrame or `NamedSparse` with the names of observations and variables. A pandas
-        DataFrame of sparse columns only becomes `NamedSparse`; beside dense columns, they become
-        dense. Decimals become floats.
-
-    Raises
-    ------
-    ValueError
-        If a DataArray is not two-dimensional, or the sparse matrix in the file of an AnnData object
-        is stored by columns, or the fill value of sparse columns is not 0.
-    TypeError
-        If the object is an xarray Dataset.
+    It raises ValueError if a DataArray is not two-dimensional, if the sparse matrix in the file of
+    an AnnData object is stored by columns, or if the fill value of sparse columns is not 0, and
+    TypeError for an xarray Dataset.
     """
     if is_arrow(X):
         return frame_of(X, names)

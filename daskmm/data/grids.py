@@ -13,18 +13,10 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Window:
-    """The part of a grid that is one block; its pixels are rows, in C order.
+    """The part of a grid that is one block; its pixels are rows, in C order."""
 
-    Attributes
-    ----------
-    grid : Grid
-        The whole grid.
-    starts, sizes : tuple of int
-        First pixel and number of pixels along each dimension.
-    """
-
-    grid: Grid
-    starts: tuple[int, ...]
+    grid: Grid  # the whole grid
+    starts: tuple[int, ...]  # first pixel and number of pixels along each dimension
     sizes: tuple[int, ...]
 
     def numbers(self) -> NDArray[np.int64]:
@@ -44,18 +36,10 @@ class Window:
 
 @dataclass(frozen=True)
 class Grid:
-    """A grid of pixels, cut into blocks along every dimension.
+    """A grid of pixels, cut into blocks along every dimension."""
 
-    Attributes
-    ----------
-    dims : tuple of str
-        Names of the dimensions.
-    chunks : tuple of tuple of int
-        Sizes of the blocks along each dimension, as in dask.
-    """
-
-    dims: tuple[str, ...]
-    chunks: tuple[tuple[int, ...], ...]
+    dims: tuple[str, ...]  # names of the dimensions
+    chunks: tuple[tuple[int, ...], ...]  # sizes of the blocks along each dimension, as in dask
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -20,14 +20,8 @@ _ROUNDING = 1e-6
 def numbering_features(rows: NDArray, n_rows: int) -> list[int]:
     """Return the features whose integers grow from row to row, or differ in all of many rows.
 
-    There are none if all features are like that: then no feature stands out as an identifier.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features)
-        Sample of the rows, in their order in the table.
-    n_rows : int
-        Number of rows of the table.
+    `rows` are a sample of the table's `n_rows` rows, in their order. There are no such features if
+    all are like that: then no feature stands out as an identifier.
     """
     if len(rows) < _LEAST_NUMBERED:
         return []

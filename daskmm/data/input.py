@@ -56,25 +56,14 @@ def read_table(
 ) -> NDArray | da.Array:
     """Return a table as a numpy array, as sparse rows, or as a dask array of whole rows.
 
-    Finiteness is tested later, block by block in the passes.
+    `X` is array-like, a sparse matrix, a dask Array, a DataFrame of pandas or dask, a zarr Array, a
+    Raster, or a table of another library that `unwrapped` converts. The estimator's
+    ``n_features_in_`` and ``feature_names_in_`` are set if `reset` (fit); otherwise `X` is checked
+    against them (predict). A dense table in memory has at least `least_rows` rows. Finiteness is
+    tested later, block by block in the passes.
 
-    Parameters
-    ----------
-    estimator : BaseEstimator
-        Estimator whose ``n_features_in_`` and ``feature_names_in_`` are set or checked.
-    X : array-like, sparse matrix, dask Array, DataFrame of pandas or dask, zarr Array, Raster
-        The table, or a table of another library that `unwrapped` converts.
-    reset : bool
-        Whether to set these attributes (fit) or to check `X` against them (predict).
-    least_rows : int
-        Least number of rows of a dense table in memory.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If `X` is not a two-dimensional numeric table, or has other features than the estimator.
-    RuntimeError
-        If `reset`, and the active client is asynchronous.
+    It raises ValueError or TypeError if `X` is not a two-dimensional numeric table, or has other
+    features than the estimator, and RuntimeError if `reset`, and the active client is asynchronous.
     """
     if reset:
         check_synchronous()

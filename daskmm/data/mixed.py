@@ -32,24 +32,12 @@ DAYS_OF_YEAR = 365.25
 @registered
 @dataclass(frozen=True)
 class Column:
-    """A column of a coded table.
+    """A column of a coded table."""
 
-    Attributes
-    ----------
-    name : str
-        Name of the column in the frame, or of a part of a date, such as "day:season".
-    source : str
-        Name of the column in the frame.
-    kind : {"number", "flag", "category", "trend", "season"}
-        Kind of the values; the last two are parts of a date.
-    levels : tuple
-        Levels of a category, sorted.
-    """
-
-    name: str
-    source: str
-    kind: str
-    levels: tuple[Any, ...] = ()
+    name: str  # in the frame, or of a part of a date, such as "day:season"
+    source: str  # name of the column in the frame
+    kind: str  # "number", "flag", "category"; "trend" or "season" for a part of a date
+    levels: tuple[Any, ...] = ()  # of a category, sorted
 
     @property
     def features(self) -> list[str]:
@@ -74,20 +62,13 @@ def expansion_of(columns: Sequence[Column]) -> Expansion:
 def columns_of(frame: Any, dates: Iterable[str]) -> list[Column]:
     """Return the columns of a frame, described by their dtypes.
 
-    Parameters
-    ----------
-    frame : DataFrame of pandas or dask
-        The frame, or an empty one with its columns. Rows are read only for an error message.
-    dates : iterable of str
-        The parts of dates to use: "day:trend", "day:season".
+    The frame may be an empty one with its columns; rows are read only for an error message. `dates`
+    are the parts of dates to use: "day:trend", "day:season".
 
-    Raises
-    ------
-    TypeError
-        If a name is not text, a column has an unsupported dtype, or `dates` omits a column of
-        dates. The message names all columns that cannot be used, as far as the first block shows.
-    ValueError
-        If the frame has no columns, or `dates` names a column that does not exist.
+    It raises TypeError if a name is not text, a column has an unsupported dtype, or `dates` omits a
+    column of dates; the message names all columns that cannot be used, as far as the first block
+    shows. It raises ValueError if the frame has no columns, or `dates` names a column that does not
+    exist.
     """
     from pandas.api import types
 
@@ -157,31 +138,18 @@ def _categorical() -> type:
 
 
 class Levels(NamedTuple):
-    """Levels of a column in one block.
+    """Levels of a column in one block."""
 
-    Attributes
-    ----------
-    first : dict
-        The first row with each level.
-    n_rows : int
-        Number of rows with a value.
-    decimals : bool
-        Whether the values are decimals, which are numbers, not levels.
-    """
-
-    first: dict[Any, int]
-    n_rows: int
-    decimals: bool = False
+    first: dict[Any, int]  # the first row with each level
+    n_rows: int  # with a value
+    decimals: bool = False  # whether the values are decimals, which are numbers, not levels
 
 
 def levels_in(part: Any, block: int = 0) -> dict[str, Levels]:
     """Return the levels that occur in each column of a pandas frame.
 
-    Raises
-    ------
-    ValueError
-        If a column has more than `MOST_LEVELS` levels, or a value, such as a list, cannot be a
-        level.
+    It raises ValueError if a column has more than `MOST_LEVELS` levels, or a value, such as a list,
+    cannot be a level.
     """
     import pandas as pd
 
@@ -207,10 +175,7 @@ def levels_in(part: Any, block: int = 0) -> dict[str, Levels]:
 def with_levels(columns: Sequence[Column], found: Iterable[dict[str, Levels]]) -> list[Column]:
     """Return columns with the levels that were found in the blocks; decimals become numbers.
 
-    Raises
-    ------
-    ValueError
-        If a column has no levels or too many, or only some of its levels are text.
+    It raises ValueError if a column has no levels or too many, or only some of its levels are text.
     """
     union: dict[str, dict[Any, int]] = {}
     found = list(found)
@@ -299,17 +264,11 @@ def _sorted(levels: set[Any]) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class Coding:
-    """Code frames: numbers as they are, flags as 0 and 1, levels by index, missing values as NaN.
+    """Code frames: flags as 0 and 1, levels by index, missing values as NaN; numbers stay."""
 
-    Attributes
-    ----------
-    columns : tuple of Column
-        Columns of the coded frame.
-    unknown : {"error", "missing"}
-        Whether levels that the fit did not see raise an error or become missing values.
-    """
-
-    columns: tuple[Column, ...]
+    columns: tuple[Column, ...]  # of the coded frame
+    # "error" or "missing": whether levels that the fit did not see raise an error or become missing
+    # values.
     unknown: str = "error"
     # This tells `with_lengths` that coding does not change the number of rows of partitions.
     keeps_rows: ClassVar[bool] = True
@@ -333,14 +292,9 @@ class Coding:
     def of(self, X: Any) -> Any:
         """Return a frame of floats, with the index and the partitions of `X`.
 
-        `X` may have further columns.
-
-        Raises
-        ------
-        ValueError
-            If columns are missing, or if a value is not of its column's kind or has an unknown
-            level. A lazy frame raises for values when its blocks are loaded. Messages name column,
-            value, block and row.
+        `X` may have further columns. It raises ValueError if columns are missing, or if a value is
+        not of its column's kind or has an unknown level. A lazy frame raises for values when its
+        blocks are loaded. Messages name column, value, block and row.
         """
         sources = list(dict.fromkeys(column.source for column in self.columns))
         absent = [source for source in sources if source not in set(X.columns)]

@@ -38,31 +38,14 @@ def open_cube(
 ) -> da.Array:
     """Open the pixels of a NetCDF file or a zarr group as a table, without reading them.
 
-    Parameters
-    ----------
-    path : str
-        The file, or the zarr group, which may be a URL.
-    component : str or None
-        Variable with the features along `feature_dim`; by default all variables are features.
-    feature_dim : str or None
-        Dimension of the features; None if the variables are the features.
-    columns : sequence of str or None
-        Features to use; all by default.
-    chunks : int or "auto"
-        Length of a block along the first dimension of the pixels; "auto" makes blocks of about
-        16 MB.
+    The pixels, (n_pixels, n_features), are in the order of the file, which is C order. `path` may
+    be a URL of a zarr group. `component` is the variable with the features along `feature_dim`; if
+    both are None, the variables are the features. `columns` are the features to use (all if None).
+    Blocks have `chunks` pixels along the first dimension of the pixels; "auto" makes blocks of
+    about 16 MB.
 
-    Returns
-    -------
-    dask Array of shape (n_pixels, n_features)
-        Pixels in the order of the file, which is C order.
-
-    Raises
-    ------
-    ValueError
-        If the file cannot be read, or does not have the given variable, dimension or features.
-    ImportError
-        If xarray, or its backend for this file, is not installed.
+    It raises ValueError if the file cannot be read, or does not have the given variable, dimension
+    or features, and ImportError without xarray, or its backend for this file.
     """
     data = _dataset(path) if is_netcdf(path) else _group(path)
     if component is not None:

@@ -18,27 +18,15 @@ _VARIABLES = "variable"
 
 @dataclass(frozen=True)
 class Raster:
-    """The pixels of a cube as rows of a table, in blocks that follow the cube's chunks.
+    """The pixels of a cube as rows of a table, in blocks that follow the cube's chunks."""
 
-    Attributes
-    ----------
-    table : ndarray or dask Array of shape (n_pixels, n_features)
-        The pixels. The blocks of a lazy cube, each with all features, become blocks of rows.
-    grid : Grid
-        Grid of the cube's other dimensions, on which the rows lie.
-    pixels : xarray.DataArray
-        One feature of the cube, which has the dimensions and coordinates of the grid.
-    feature_dim : str
-        Dimension of the features.
-    names : list of str or None
-        Names of the features; None unless their coordinate is text.
-    """
-
+    # The pixels, (n_pixels, n_features); the blocks of a lazy cube, each with all features, become
+    # blocks of rows.
     table: NDArray | da.Array
-    grid: Grid
-    pixels: Any
-    feature_dim: str
-    names: list[str] | None
+    grid: Grid  # of the cube's other dimensions, on which the rows lie
+    pixels: Any  # one feature of the cube, which has the dimensions and coordinates of the grid
+    feature_dim: str  # dimension of the features
+    names: list[str] | None  # of the features; None unless their coordinate is text
 
     @property
     def header(self) -> Any:
@@ -95,22 +83,12 @@ def grid_of(X: Any) -> Grid | None:
 def pixels_of(X: Any, feature_dim: str | None, fitted_dim: str | None = None) -> Any:
     """Return an xarray object as a `Raster`; otherwise `X` unchanged.
 
-    Parameters
-    ----------
-    X : xarray DataArray or Dataset, or any other table
-        The table or the pixels. The features of a Dataset are its variables, or lie along a
-        dimension of its only variable.
-    feature_dim : str or None
-        Dimension of the features, if the user has given it.
-    fitted_dim : str or None
-        Dimension of the features in the fit, which is used if `feature_dim` is None.
+    The features of a Dataset are its variables, or lie along a dimension of its only variable.
+    `feature_dim` is the dimension of the features, if the user has given it; otherwise it is that
+    of the fit, `fitted_dim`.
 
-    Raises
-    ------
-    TypeError
-        If `feature_dim` is given with another kind of table.
-    ValueError
-        If `X` does not have the dimension, or its values are not numeric.
+    It raises TypeError if `feature_dim` is given with another kind of table, and ValueError if `X`
+    does not have the dimension, or its values are not numeric.
     """
     kind = type(X).__name__
     if type(X).__module__.partition(".")[0] != "xarray" or kind not in ("DataArray", "Dataset"):

@@ -99,18 +99,9 @@ def _to_scipy(block: Any) -> Any:
 def sparse_rows(matrix: Any, where: str = "") -> SparseRows:
     """Return a sparse table in memory, or a sparse or dense block, as sparse rows.
 
-    Parameters
-    ----------
-    matrix : scipy sparse matrix or array, sparse.SparseArray, or ndarray
-        The table or block.
-    where : str
-        Name of the block, for messages; empty for a whole table.
-
-    Raises
-    ------
-    ValueError
-        If the matrix is not two-dimensional, or its arrays are not a valid CSR or CSC matrix; the
-        message names block, row and column.
+    It raises ValueError if the matrix is not two-dimensional, or its arrays are not a valid CSR or
+    CSC matrix; the message names row and column, and the block by `where` (empty for a whole
+    table).
     """
     if isinstance(matrix, SparseRows):
         return matrix

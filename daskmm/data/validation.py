@@ -26,21 +26,9 @@ def check_domain(
 ) -> None:
     """Raise ValueError if values are outside of a distortion's domain, naming block and row.
 
-    If values may be missing, `check_finite` is not called; so this function then also raises for
-    infinities.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features)
-        Rows in the model's coordinates.
-    position : Position
-        Position of the block.
-    offset : int
-        Index in the block of the first of `rows`.
-    distortion : Distortion, or its class
-        The distortion.
-    partial : bool
-        Whether NaN are missing values.
+    Rows are in the model's coordinates, (n_rows, n_features); the first is row `offset` of the
+    block. NaN are missing values if `partial`. `check_finite` is not called then; so this function
+    also raises for infinities.
     """
     if partial and np.isinf(rows).any():
         row, feature = (int(index) for index in np.argwhere(np.isinf(rows))[0])

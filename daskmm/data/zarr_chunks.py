@@ -41,18 +41,9 @@ def is_zarr(X: Any) -> bool:
 def check_chunks(array: zarr.Array, described: str) -> None:
     """Check that the chunks of an array (or its shards) are in its store, without reading them.
 
-    Messages call the array `described`.
-
-    Warns
-    -----
-    UserWarning
-        If chunks are absent and the fill value is not NaN; the message has their number and the
-        first of them.
-
-    Raises
-    ------
-    ValueError
-        If the file of a chunk on a local disk is empty.
+    It warns if chunks are absent and the fill value is not NaN, with their number and the first of
+    them, and raises ValueError if the file of a chunk on a local disk is empty. Messages call the
+    array `described`.
     """
     unit = array.shards or array.chunks
     grid = tuple(math.ceil(n / size) for n, size in zip(array.shape, unit, strict=True))
@@ -167,10 +158,8 @@ class StoredArray:
 def read(array: zarr.Array, index: Any) -> NDArray:
     """Return a slice of an array.
 
-    Raises
-    ------
-    ValueError
-        If a chunk cannot be decoded, or a shard is an empty file; the message names it.
+    It raises ValueError if a chunk cannot be decoded, or a shard is an empty file; the message
+    names it.
     """
     try:
         values = np.asarray(array[index])

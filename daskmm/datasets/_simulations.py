@@ -33,20 +33,12 @@ Chunks = str | int | Sequence[int]
 
 @dataclass(frozen=True)
 class Simulation(ABC):
-    """Clusters of equal size, any strip of whose rows can be drawn without the others.
-
-    Attributes
-    ----------
-    n_samples, n_clusters, n_features : int
-        Numbers of rows, clusters and features.
-    entropy : int
-        Seed of all streams.
-    """
+    """Clusters of equal size, any strip of whose rows can be drawn without the others."""
 
     n_samples: int
     n_clusters: int
     n_features: int
-    entropy: int
+    entropy: int  # seed of all streams
 
     @abstractmethod
     def centers(self) -> FloatArray:

@@ -27,25 +27,18 @@ FloatArray = NDArray[np.float64]
 
 # Least number of evenly spaced rows of each block whose values are summed in every pass.
 _SOME_ROWS = 8
-# Totals differ if a feature's mean has moved by more than the sum of these: a share of its standard
-# deviation, and, for rounding, a multiple of the input's eps and a share, both times the mean.
+# Totals differ if a feature's mean has moved by more than a share of its standard deviation plus,
+# for rounding, a share of the mean: a multiple of the input's eps plus a constant.
 _OF_DEVIATION, _EPS, _OF_MEAN = 1e-6, 8.0, 1e-12
 # Sums of weights differ by more than this share.
 _OF_WEIGHT = 1e-8
 
 
 class Seen(NamedTuple):
-    """The record of one or more calls, and totals of some rows of their blocks.
+    """The record of one or more calls, and totals of some rows of their blocks."""
 
-    Attributes
-    ----------
-    record : record with ``+``
-        Sum of the records.
-    some : ndarray of shape (n_features + 2,)
-        Sums of the values of some rows of each block, number of these rows, sum of their weights.
-    """
-
-    record: Any
+    record: Any  # sum of the records
+    # Sums over some rows of each block, (n_features + 2,): values, number of rows and weights.
     some: FloatArray
 
     @property
@@ -59,21 +52,11 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True)
 class Watch:
-    """Tests that the calls of a pass make on their blocks.
+    """Tests that the calls of a pass make on their blocks."""
 
-    Attributes
-    ----------
-    family : type of Distortion
-        Distortion whose domain the values must be in.
-    partial : bool
-        Whether NaN are missing values.
-    later : bool
-        Whether the first pass, which tests all values itself, has ended.
-    """
-
-    family: type[Distortion]
-    partial: bool
-    later: bool = False
+    family: type[Distortion]  # the values must be in its domain
+    partial: bool  # whether NaN are missing values
+    later: bool = False  # whether the first pass, which tests all values itself, has ended
 
     def call(
         self,
@@ -85,13 +68,9 @@ class Watch:
     ) -> Seen:
         """Call a block function, and return its record with totals of some rows.
 
-        Records have an attribute `finite` if they show whether all values were finite.
-
-        Raises
-        ------
-        ValueError
-            If a value fails the tests of the first pass (the message names block and row), or if
-            all values pass them but the record is not finite.
+        It raises ValueError if a value fails the tests of the first pass (the message names block
+        and row), or if all values pass them but the record is not finite. Records have an attribute
+        `finite` if they show whether all values were finite.
         """
         try:
             record = function(rows, weights, position, *shared)
@@ -114,7 +93,7 @@ class Watch:
                         "as they were in the first pass: distances from the centres overflow "
                         "float64. Scale the data first."
                     )
-        if getattr(record, "fault", None) is not None:  # the pass will end with it
+        if getattr(record, "fault", None) is not None:  # the pass will raise it
             return Seen(record, np.zeros(rows.shape[1] + 2))
         return Seen(record, self._totals_of_some(rows, weights))
 
@@ -166,20 +145,11 @@ def have_finite_squares(rows: NDArray) -> bool:
 
 @dataclass(frozen=True)
 class Totals:
-    """Totals of the first pass, which later passes must reproduce.
+    """Totals of the first pass, which later passes must reproduce."""
 
-    Attributes
-    ----------
-    moments : Moments
-        Moments in the input's units.
-    eps : float
-        Relative rounding of the input's values.
-    some : ndarray of shape (n_features + 2,), or None
-        Totals as in `Seen`; None if the rows are read only once.
-    """
-
-    moments: Moments
-    eps: float
+    moments: Moments  # in the input's units
+    eps: float  # relative rounding of the input's values
+    # Totals as in `Seen`, (n_features + 2,); None if the rows are read only once.
     some: FloatArray | None
 
     @property
@@ -187,7 +157,7 @@ class Totals:
         """Tolerance of the mean of each feature, in the input's units."""
         of_mean = (_EPS * self.eps + _OF_MEAN) * np.abs(self.moments.mean)
         allowed = _OF_DEVIATION * np.sqrt(self.moments.variance) + of_mean
-        return np.asarray(allowed + np.finfo(np.float64).tiny)  # subnormals have fewer digits
+        return np.asarray(allowed + np.finfo(np.float64).tiny)  # subnormals lose digits
 
     def compare_some(self, found: FloatArray, n_passes: int) -> None:
         """Raise ValueError if the totals of some rows are not those of the first pass."""
@@ -223,13 +193,9 @@ class Totals:
 def compare(known: FloatArray, found: FloatArray, allowed: FloatArray, n_passes: int) -> None:
     """Raise ValueError if totals differ by more than the tolerances.
 
-    Parameters
-    ----------
-    known, found, allowed : ndarray of shape (n,)
-        Totals of the first pass, totals of this pass, and tolerances. The first entries belong to
-        the features, and the last one is the weight.
-    n_passes : int
-        Number of the present pass.
+    `known` are totals of the first pass, `found` are those of the present pass, and `allowed` are
+    the tolerances, each (n,). The first entries belong to the features, and the last one is the
+    weight.
     """
     with np.errstate(invalid="ignore"):
         differ = (found != known) & ~(np.abs(found - known) <= allowed)

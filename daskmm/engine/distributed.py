@@ -165,15 +165,10 @@ def reduce_on(
 ) -> Any:
     """Sum ``function(*own, *shared)`` over all calls of a graph, on the workers of a cluster.
 
-    `name` is the name of this pass, which must be unique.
-
-    Raises
-    ------
-    ClusterLostError
-        If the cluster has lost all workers or its scheduler, and they do not come back in time;
-        its subclass LostFuturesError, if persisted data among the arguments were lost.
-    DeadlyBlockError
-        If a call killed every worker that made it.
+    `name` is the name of this pass, which must be unique. It raises ClusterLostError if the cluster
+    has lost all workers or its scheduler, and they do not come back in time; the subclass
+    LostFuturesError, if persisted data among the arguments were lost; and DeadlyBlockError if a
+    call killed every worker that made it.
     """
 
     def attempt() -> Any:
@@ -216,13 +211,9 @@ def persist_on(client: Any, graph: TaskGraph, name: str) -> dict[Key, tuple[Any,
     """Compute the nodes among the arguments of a graph, and keep them on the workers.
 
     Each task makes a pack, a list of the values of several calls, because the scheduler's time
-    grows with the number of tasks. Errors of the cluster are raised here, as by `reduce_on`; other
-    errors are raised where the futures are used.
-
-    Returns
-    -------
-    dict
-        Key of a node -> the future of its pack, and its position there.
+    grows with the number of tasks. The result maps the key of a node to the future of its pack, and
+    its position there. Errors of the cluster are raised here, as by `reduce_on`; other errors are
+    raised where the futures are used.
     """
     lazy = [tuple(ref for ref in own if ref.key in graph.nodes) for own in graph.references]
     wanted = [call for call, own in enumerate(lazy) if own]
@@ -554,7 +545,7 @@ async def _watched(client: Any, work: Callable[[], Awaitable[Any]]) -> Any:
 
 
 async def _end_of_patience_with_pauses(client: Any, patience: float) -> ClusterLostError:
-    """Return an error once only paused workers have had tasks for too long; warn before.
+    """Return an error if no workers but paused ones have had tasks for too long; warn before.
 
     dask gives paused workers no task, and takes none back from them. A worker stays paused if its
     memory is in use outside of tasks, by modules and the allocator, and then a fit would wait for

@@ -70,54 +70,31 @@ _EXACT_TILE_ROWS = 1000
 
 @dataclass(frozen=True)
 class Survey:
-    """Results of the first pass.
-
-    Attributes
-    ----------
-    n_rows : int
-        Number of rows.
-    weight : float
-        Sum of the sample weights (the number of rows without them).
-    coordinates : FeatureCoordinates
-        The model's coordinates.
-    variance : ndarray of shape (n_features,)
-        Population variance in the model's coordinates; exactly 0 for a constant feature. If values
-        are missing, the squared deviations of the others are divided by the weight of all rows.
-    sample : Sample
-        Rows of positive weight, drawn without replacement, in the model's coordinates. They are
-        drawn uniformly and keep their sample weights, or by distance and get larger weights (see
-        `_Draw`).
-    larger_sample : Sample or None
-        A larger sample that contains `sample`, in the input's units and dtype; None for tables
-        that are not much larger.
-    drawn : str
-        Digest of the sampled rows and their weights in the input's units.
-    distortion : Distortion
-        The distortion in the model's coordinates.
-    partial : bool
-        Whether values are missing.
-    spread : float
-        Mean distance of the rows from their mean.
-    groups : ndarray of int of shape (n_features,) or None
-        Column of each feature, if columns have several.
-    near : ndarray of bool of shape (n_sampled,) or None
-        Mask of the rows of the sample that a fit with `trim` takes into account; None for all.
-    identifiers : list of int
-        Features that number the rows of the sample, as identifiers do.
-    """
+    """Results of the first pass."""
 
     n_rows: int
-    weight: float
+    weight: float  # sum of the sample weights (the number of rows without them)
     coordinates: FeatureCoordinates
+    # Population variance in the model's coordinates, (n_features,); exactly 0 for a constant
+    # feature. If values are missing, the squared deviations of the others are divided by the weight
+    # of all rows.
     variance: FloatArray
+    # Rows of positive weight, drawn without replacement, in the model's coordinates. They are drawn
+    # uniformly and keep their sample weights, or by distance and get larger weights (see `_Draw`).
     sample: Sample
+    # A larger sample that contains `sample`, in the input's units and dtype; None for tables that
+    # are not much larger.
     larger_sample: Sample | None = None
-    drawn: str = ""
-    distortion: Distortion = SQUARED_EUCLIDEAN
-    partial: bool = False
-    spread: float = 1.0
+    drawn: str = ""  # digest of the sampled rows and their weights in the input's units
+    distortion: Distortion = SQUARED_EUCLIDEAN  # in the model's coordinates
+    partial: bool = False  # whether values are missing
+    spread: float = 1.0  # mean distance of the rows from their mean
+    # Column of each feature, (n_features,), if columns have several.
     groups: NDArray[np.int64] | None = None
+    # Mask of the rows of the sample that a fit with `trim` takes into account, (n_sampled,); None
+    # for all.
     near: NDArray[np.bool_] | None = None
+    # Features that number the rows of the sample, as identifiers do.
     identifiers: Sequence[int] = ()
 
     @property
@@ -214,43 +191,21 @@ def first_pass(
 
     Unknown row counts are found first, because the sample is drawn by global row index: it depends
     on `seed` and the number of rows, not on the chunks. A uniform sample lacks the few rows that
-    carry most of the cost of data with heavy tails; those are sampled by their distance from the
-    mean, in a second pass.
+    carry most of the cost of data with heavy tails; `by_distance` samples those by their distance
+    from the mean, in a second pass, where a uniform sample would estimate costs badly.
 
-    Parameters
-    ----------
-    passes : Passes
-        Passes over the table.
-    n_clusters : int
-        Number of clusters, for the sizes of the samples.
-    standardize : bool
-        Whether the model's coordinates divide by the population standard deviation.
-    seed : int
-        Seed of the samples.
-    wanted : int, optional
-        Rows of the sample; the default is `sample_size`.
-    with_larger : bool
-        Whether to draw a larger sample too, if the table is large.
-    family : type of Distortion
-        Distortion whose domain the values must be in.
-    partial : bool
-        Whether NaN are missing values.
-    weigh_shares : bool
-        Whether the model's coordinates make each feature count in distances as if none of its
-        values were missing.
-    by_distance : bool
-        Whether to sample by distance where a uniform sample would estimate costs badly.
-    centered : bool
-        Whether the model's coordinates subtract the mean, where the distortion allows it.
-    expansion : Expansion, optional
-        Features of coded columns, for the distortion `Mixed`; moments are those of the features.
+    The sample has `wanted` rows; by default `sample_size`, given `n_clusters`. A larger one is
+    drawn too (`with_larger`) if the table is large. Values must be in the domain of `family`, and
+    NaN are missing values if `partial`. Moments are those of the features of coded columns
+    (`expansion`), for the distortion `Mixed`.
 
-    Raises
-    ------
-    ValueError
-        If there are no rows or fewer rows of positive weight than clusters; if values are not
-        finite or outside of the domain (naming block and row), or so large that their squares
-        overflow; or if a row or a feature has no value at all.
+    The model's coordinates divide by the population standard deviation (`standardize`), subtract
+    the mean where the distortion allows it (`centered`), and make each feature count in distances
+    as if none of its values were missing (`weigh_shares`).
+
+    It raises ValueError if there are no rows or fewer rows of positive weight than clusters; if
+    values are not finite or outside of the domain (naming block and row), or so large that their
+    squares overflow; or if a row or a feature has no value at all.
     """
     passes.count_rows()
     layout = passes.blocks.layout
@@ -448,7 +403,7 @@ def _first_look(
 def _drawn(
     chosen: NDArray[np.int64], position: Position, n_rows: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return positions in the block, and numbers, of its rows that are among the chosen ones."""
+    """Find the chosen rows of a block; return their positions in it and their numbers."""
     if position.window is None:  # consecutive numbers
         first, last = np.searchsorted(chosen, (position.start, position.start + n_rows))
         return chosen[first:last] - position.start, chosen[first:last]
@@ -467,11 +422,8 @@ def checked_moments(
 ) -> Moments:
     """Return the moments of a block, and test all of its values.
 
-    Raises
-    ------
-    ValueError
-        If a value is not finite or outside of the domain, or an integer that float64 does not
-        represent; the message names block and row.
+    It raises ValueError if a value is not finite or outside of the domain, or an integer that
+    float64 does not represent; the message names block and row.
     """
     moments = _block_moments(rows, weights, position, partial)
     check_domain(rows, position, 0, family, False)
@@ -684,10 +636,7 @@ def _check_exact(rows: NDArray, position: Position) -> None:
 def mean_and_variance(moments: Moments) -> tuple[FloatArray, FloatArray]:
     """Return mean and population variance; those of a constant feature are exact.
 
-    Raises
-    ------
-    ValueError
-        If squares of the values overflow.
+    It raises ValueError if squares of the values overflow.
     """
     constant = moments.constant
     mean = np.where(constant, moments.lowest, moments.mean)

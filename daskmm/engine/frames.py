@@ -62,28 +62,10 @@ def map_frame(
 ) -> Any:
     """Return ``function(rows, position, *shared)`` of all partitions, aligned with the frame.
 
-    The result can be assigned to the frame, or to the frame from which this one was selected, even
-    if divisions and lengths of partitions are unknown.
-
-    Parameters
-    ----------
-    function : callable
-        A block function, such as those for `daskmm.kmeans.assignment.map_rows`.
-    frame : dask DataFrame
-        A frame of numbers.
-    *shared
-        Further arguments, the same for every partition.
-    columns : sequence of str, optional
-        Names of the columns of the result; without them it is a series.
-    dtype : dtype
-        Type of the result.
-    name : str
-        Name of a series.
-
-    Returns
-    -------
-    dask Series or DataFrame
-        The lazy result.
+    The frame has columns of numbers, and the function is one for
+    `daskmm.kmeans.assignment.map_rows`. The lazy result is a DataFrame with the given columns;
+    without them it is a series with the given name. It can be assigned to the frame, or to the
+    frame from which this one was selected, even if divisions and lengths of partitions are unknown.
     """
     numbers = frame.astype(common_dtype(frame.dtypes))
     mapped = _Partition(function, shared, columns, name)

@@ -53,35 +53,11 @@ _COUNTDOWN = 10**9 - 1
 class TaskGraph:
     """The calls of a pass, and the nodes that make their arguments.
 
-    A graph is built once and run many times: tasks are kept from pass to pass.
-
-    Parameters
-    ----------
-    arguments : sequence of tuple
-        Own arguments of each call, which may be Delayed.
-    source : dask collection, optional
-        Collection of the Delayed. If it was persisted on a cluster, it holds the futures; optimised
-        graphs only contain their keys.
-    noun : str
-        Word for a call in messages, if its arguments have no attribute `described`.
-    spare : callable, optional
-        Returns a graph of the same calls that loads the data again instead of using the persisted
-        data of this graph.
-
-    Attributes
-    ----------
-    nodes : dict
-        Key of a node -> the node.
-    arguments : list of tuple
-        Own arguments of each call, with a `TaskRef` for each Delayed.
-    futures : dict
-        Key of a future to which the nodes refer -> the future.
-    latest : GroupTasks or None
-        The latest tasks.
-    home : distributed.Client or None
-        Client of a cluster whose workers hold all data of the latest tasks.
-    seconds : float
-        Duration of the latest pass over a cluster; infinity before the first one.
+    A graph is built once and run many times: tasks are kept from pass to pass. Each call has its
+    own arguments, which may be Delayed of the collection `source`. If that was persisted on a
+    cluster, it holds the futures; optimised graphs only contain their keys. `noun` is the word for
+    a call in messages, if its arguments have no attribute `described`. `spare` returns a graph of
+    the same calls that loads the data again instead of using the persisted data of this graph.
     """
 
     def __init__(
@@ -106,13 +82,15 @@ class TaskGraph:
             key: node.substitute(elsewhere) if isinstance(node, Task) else node
             for key, node in convert_legacy_graph(raw).items()
         }
+        # These are the own arguments of each call, with a `TaskRef` for each Delayed.
         self.arguments = [
             tuple(TaskRef(item.key) if isinstance(item, Delayed) else item for item in own)
             for own in arguments
         ]
         self.latest: GroupTasks | None = None
+        # This is the client of a cluster whose workers hold all data of the latest tasks.
         self.home: Any = None
-        self.seconds = math.inf
+        self.seconds = math.inf  # duration of the latest pass over a cluster
         self._pool: Any = None
         self._latest_of: tuple[Grouping, bool] | None = None
 
@@ -182,15 +160,6 @@ class GroupTasks:
 
     A node that only one group needs runs inside that group's task, right before its call; one that
     several groups need remains a task of its own.
-
-    Attributes
-    ----------
-    groups : list of (Group or bytes, tuple of keys)
-        Each group, pickled for a cluster, with the keys of its inputs.
-    calls : tuple of tuple of int
-        Calls of each group.
-    alone : bool
-        Whether no group has inputs.
     """
 
     def __init__(
@@ -200,7 +169,7 @@ class GroupTasks:
         grouping: Grouping,
         pickle: bool,
     ) -> None:
-        self.calls = grouping.groups
+        self.calls = grouping.groups  # numbers of the calls of each group
         self._n_calls = len(arguments)
         self._nodes = nodes
         self._owner: dict[Key, int] = {}
@@ -224,6 +193,7 @@ class GroupTasks:
         ]
         self._shared = _closure([key for group in groups for key in group.inputs], nodes)
         self.alone = not any(group.inputs for group in groups)
+        # These are the groups, pickled for a cluster, with the keys of their inputs.
         self.groups: list[tuple[Any, tuple[Key, ...]]] = [
             (packed(group) if pickle else group, group.inputs) for group in groups
         ]
@@ -244,9 +214,9 @@ class GroupTasks:
         If there are many records, tasks merge them too.
         """
         graph, records = self.runs(name, run, call)
-        # A scheduler starts the tasks of the merge with the most records first, in any order. The
-        # largest tasks should start first, so they are merged among themselves, and no other merge
-        # has more records.
+        # dask first starts the tasks of the merge with the most records, in any order. The largest
+        # tasks should start first, so one merge joins only these, and no other merge has more
+        # records.
         least = max(map(len, self.calls), default=0) // 2
         n_large = next((n for n, calls in enumerate(self.calls) if len(calls) <= least), 0)
         return graph, _merged(records, name, graph, SPLIT_EVERY, SPLIT_EVERY, n_large)

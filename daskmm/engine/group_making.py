@@ -18,21 +18,12 @@ def make_group(
     inside: Sequence[Callable[[Key], bool]],
     persisted: Sequence[Key],
 ) -> Group:
-    """Return a group of calls.
+    """Return a group of calls, given those that each thread makes (`queues`).
 
-    Parameters
-    ----------
-    queues : tuple of sequences of int
-        Calls that each thread makes.
-    arguments : sequence of tuple
-        Own arguments of all calls of the pass.
-    nodes : mapping
-        Key of a node -> the node.
-    inside : sequence of callable
-        For each queue, whether it runs the node of a key; other nodes become inputs.
-    persisted : sequence of keys
-        Keys of persisted data. Every worker that has the first one has all of them, so only the
-        first stays an input.
+    `arguments` are the own arguments of all calls of the pass, and `nodes` maps keys to nodes.
+    `inside` says for each queue whether it runs the node of a key; other nodes become inputs.
+    `persisted` are keys of persisted data. Every worker that has the first one has all of them, so
+    only the first stays an input.
     """
     inputs: dict[Key, None] = {}
     calls = tuple(

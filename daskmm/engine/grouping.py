@@ -31,24 +31,14 @@ Groups = tuple[Sequence[int], ...]
 
 
 class Grouping(NamedTuple):
-    """Groups of calls, each to be run by one task.
+    """Groups of calls, each to be run by one task."""
 
-    Attributes
-    ----------
-    groups : tuple of sequences of int
-        Numbers of the calls in each group, ascending.
-    persisted : tuple of tuples of keys
-        Persisted data of each group. Every worker that holds the first key holds all of them, so
-        only the first is an input of the task: a scheduler spends 0.1 ms on each.
-    settled : bool
-        Whether these are all the persisted data that the calls need.
-    threads : tuple of int
-        Number of threads among which each task divides its calls; 1 each if empty.
-    """
-
-    groups: Groups
+    groups: Groups  # numbers of the calls in each group, ascending
+    # Persisted data of each group. Every worker that holds the first key holds all of them, so only
+    # the first is an input of the task: a scheduler spends 0.1 ms on each.
     persisted: tuple[tuple[Key, ...], ...]
-    settled: bool = False
+    settled: bool = False  # whether these are all the persisted data that the calls need
+    # Number of threads among which each task divides its calls; 1 each if empty.
     threads: tuple[int, ...] = ()
 
     @property
@@ -140,16 +130,9 @@ def on_all_threads(
 ) -> Grouping:
     """Return groups of calls that each worker makes on all of its threads, without data.
 
-    Parameters
-    ----------
-    threads : mapping
-        Threads of each worker. If their numbers differ, groups are for one thread each. Workers
-        with several groups divide their threads among them.
-    n_calls : int
-        Number of calls.
-    cut : callable
-        Returns about ``n_groups`` groups as ``cut(n_calls, n_groups)``: one for each worker, or
-        for each thread.
+    ``cut(n_calls, n_groups)`` returns about `n_groups` groups: one for each worker or, if the
+    numbers of their threads differ, one for each thread. Workers with several groups divide their
+    threads among them.
     """
     alike = set(threads.values())
     if len(alike) > 1:

@@ -35,36 +35,20 @@ def write_labelled(
 ) -> tuple[NDArray[np.int64], int]:
     """Write columns of a table and the cluster of each row, in the order of the rows.
 
-    Parameters
-    ----------
-    labels : ndarray, zarr Array, dask Array or dask Series of shape (n_rows,), int32
-        Cluster of each row; −1 for outliers and rows without any value.
-    kept : dask DataFrame or None
-        Columns that are written beside the labels. Lazy labels are then a series aligned with
-        them; others are in the order of their rows.
-    path : str or Path
-        A path or URL that ends in ``.csv`` or ``.parquet``. It gets all rows or, after an error,
-        stays as it was. In csv, text that a spreadsheet would compute gets an apostrophe before it,
-        and control characters become escapes. A few partitions are in memory at a time.
-    replace : bool
-        Whether to replace a file at the path.
-    names : sequence of str, optional
-        Names of the clusters, written beside the labels as "cluster_name".
+    Labels, (n_rows,), are −1 for outliers and rows without any value. `kept` is a dask DataFrame
+    with the columns that are written beside them, or None. Lazy labels are then a series aligned
+    with it; others are in the order of its rows. `names` of the clusters are written beside the
+    labels as "cluster_name".
 
-    Returns
-    -------
-    counts : ndarray of shape (largest label + 1,), int64
-        Number of rows with each label.
-    n_unlabelled : int
-        Number of rows with the label −1.
+    The path or URL ends in ``.csv`` or ``.parquet``. It gets all rows or, after an error, stays as
+    it was. In csv, text that a spreadsheet would compute gets an apostrophe before it, and control
+    characters become escapes. A few partitions are in memory at a time.
 
-    Raises
-    ------
-    FileExistsError
-        If the path exists and `replace` is not set; nothing is computed then.
-    ValueError
-        If a column has the name of the labels, "cluster", or of the names, or if there are more or
-        fewer labels than rows.
+    Return the number of rows with each label, (largest label + 1,), and of those with the label −1.
+
+    It raises FileExistsError if the path exists and is not to be replaced; nothing is computed
+    then. It raises ValueError if a column has the name of the labels, "cluster", or of the names,
+    or if there are more or fewer labels than rows.
     """
     own = {NAME} if names is None else {NAME, CLUSTER_NAME}
     if kept is not None and (taken := sorted(own & set(kept.columns))):

@@ -45,18 +45,12 @@ def computed_in_turn(blocks: Any) -> Iterator[Any]:
 
 
 class LabelWriter:
-    """Writes labels that arrive piece by piece to a zarr array, in whole chunks.
-
-    Attributes
-    ----------
-    n_rows : int
-        Number of labels so far.
-    counts : ndarray of shape (largest label + 1,), int64
-        Number of rows with each label, without −1 (outliers and rows without any value).
-    """
+    """Writes labels that arrive piece by piece to a zarr array, in whole chunks."""
 
     def __init__(self, path: Path) -> None:
-        self.n_rows = 0
+        self.n_rows = 0  # number of labels so far
+        # Rows with each label, (largest label + 1,); those of outliers and without any value, −1,
+        # are not counted.
         self.counts = np.zeros(0, dtype=np.int64)
         self._path = path
         self._waiting: list[NDArray[np.int32]] = []
@@ -134,28 +128,14 @@ def write_labels(
 ) -> tuple[NDArray[np.int64], int]:
     """Write labels as a zarr array, int32, in whole chunks with checksums.
 
-    Parameters
-    ----------
-    labels : ndarray, dask Array or dask Series of shape (n_rows,)
-        Cluster of each row; −1 for outliers and rows without any value. Lazy labels are computed a
-        few blocks at a time by the active scheduler; chunk sizes may be unknown.
-    path : str or Path
-        A path, or an URL that fsspec knows, for which labels are gathered in a temporary folder. It
-        gets all labels or, after an error, stays as it was.
-    replace : bool
-        Whether to replace what is at the path.
+    Labels are −1 for outliers and rows without any value. Lazy ones (a dask Array or Series) are
+    computed a few blocks at a time by the active scheduler; chunk sizes may be unknown. The path
+    gets all labels or, after an error, stays as it was; for an URL that fsspec knows, they are
+    gathered in a temporary folder.
 
-    Returns
-    -------
-    counts : ndarray of shape (largest label + 1,), int64
-        Number of rows with each label.
-    n_unlabelled : int
-        Number of rows with the label −1.
-
-    Raises
-    ------
-    FileExistsError
-        If the path exists and `replace` is not set; nothing is computed then.
+    Return the number of rows with each label, (largest label + 1,), and of those with the label −1.
+    It raises FileExistsError if the path exists and is not to be replaced; nothing is computed
+    then.
     """
     with label_writer(path, replace) as writer:
         writer.append_all(labels)

@@ -19,27 +19,15 @@ class Moments:
     """Weighted count, mean, sum of squared deviations and range per feature.
 
     Squares of very large values overflow to infinity without a warning; the first pass raises then.
-
-    Attributes
-    ----------
-    n_positive : int
-        Number of rows of positive weight.
-    weight : float
-        Sum of the sample weights.
-    mean, deviations : ndarray of shape (n_features,)
-        Weighted mean, and Σ w (x − mean)².
-    lowest, highest : ndarray of shape (n_features,)
-        Least and largest value over the rows of positive weight.
-    observed : ndarray of shape (n_features,) or None
-        Sum of the weights of the rows with a value; None if no value is missing.
     """
 
-    n_positive: int
-    weight: float
-    mean: FloatArray
-    deviations: FloatArray
-    lowest: FloatArray
-    highest: FloatArray
+    n_positive: int  # number of rows of positive weight
+    weight: float  # sum of the sample weights
+    mean: FloatArray  # weighted mean, (n_features,)
+    deviations: FloatArray  # Σ w (x − mean)², (n_features,)
+    lowest: FloatArray  # over the rows of positive weight, (n_features,)
+    highest: FloatArray  # over the same rows
+    # Sum of the weights of the rows with a value, (n_features,); None if no value is missing.
     observed: FloatArray | None = None
 
     @classmethod

@@ -82,24 +82,14 @@ _FEW_PRODUCTS = 1 << 18
 class Passes:
     """Makes passes over the blocks of one table, and counts them.
 
-    Parameters
-    ----------
-    blocks : RowBlocks
-        The table.
-    family : type of Distortion, optional
-        Distortion whose empty rows (`Distortion.empty`) have weight 0; None if there may be none.
-
-    Attributes
-    ----------
-    blocks : RowBlocks
-        The table, with the row counts, weights and persisted blocks that it has got so far.
-    known : Totals or None
-        Totals of the first pass; None before its end.
+    Empty rows of the distortion `family` (`Distortion.empty`) have weight 0; it is None if no row
+    may be empty.
     """
 
     def __init__(self, blocks: RowBlocks, family: type[Distortion] | None = None) -> None:
+        # The table gets row counts, weights and persisted blocks in the course of a fit.
         self.blocks = blocks
-        self.known: Totals | None = None
+        self.known: Totals | None = None  # totals of the first pass; None before its end
         self._family = family
         self._watch: Watch | None = None
         self._some: NDArray[np.float64] | None = None
@@ -121,27 +111,13 @@ class Passes:
     def reduce(self, function: Callable[..., Any], *shared: Any) -> Any:
         """Sum ``function(rows, weights, position, *shared)`` over all blocks.
 
-        Threads of this process visit blocks in memory. The active dask scheduler visits lazy
-        blocks in one compute, as a few tasks that load their blocks one by one; small blocks are
-        visited together. Small tables are loaded into this process once if loading them in each
-        pass costs more.
+        The function is pure and returns a record with ``+``, also for a block without rows. Records
+        are added in block order: the same blocks give the same bits. Threads of this process visit
+        blocks in memory. The active dask scheduler visits lazy blocks in one compute, as a few
+        tasks that load their blocks one by one; small blocks are visited together. Small tables are
+        loaded into this process once if loading them in each pass costs more.
 
-        Parameters
-        ----------
-        function : callable
-            A pure function that returns a record with ``+``, also for a block without rows.
-        *shared
-            Further arguments, the same for every block.
-
-        Returns
-        -------
-        record
-            The sum in block order: the same blocks give the same bits.
-
-        Raises
-        ------
-        ValueError
-            If a block cannot be used, or has changed since the first pass.
+        It raises ValueError if a block cannot be used, or has changed since the first pass.
         """
         self._n_passes += 1
         layout, watch = self.blocks.layout, self._watch
@@ -250,12 +226,8 @@ class Passes:
 
         The workers of a cluster hold them; without a cluster, this process does. At the end of the
         context they are released, and blocks are streamed again. Set weights (`weigh`) before.
-
-        Parameters
-        ----------
-        persist : bool or "auto"
-            Whether to persist; "auto" persists data of less than a third of the available memory,
-            for which unknown rows are counted in a pass of its own.
+        "auto" persists data of less than a third of the available memory, for which unknown rows
+        are counted in a pass of its own.
         """
         if persist == "auto" and self.blocks.layout.lazy:
             self.count_rows()
@@ -373,21 +345,10 @@ def tree_reduce(
 ) -> Any:
     """Sum ``function(*own, *shared)`` over the tuples in `arguments`, merged in order.
 
-    Parameters
-    ----------
-    function : callable
-        Returns a record with ``+``.
-    arguments : sequence of tuple
-        Own arguments of each call, which may be Delayed if `lazy`.
-    shared : tuple
-        Arguments of all calls.
-    lazy : bool
-        Whether to run on the active dask scheduler, in one compute, or on threads here.
-    name : str
-        Name of the tasks on dask's dashboard.
-    products : float
-        Number of rows × features × clusters in the steps of the calls. If it is small, calls run
-        one after the other on this thread, unless there is a cluster.
+    The function returns a record with ``+``. If `lazy`, own arguments may be Delayed, and the
+    active dask scheduler runs the calls in one compute, as tasks of the given name; otherwise
+    threads here do. `products` is the number of rows × features × clusters in the steps of the
+    calls. If it is small, calls run one after the other on this thread, unless there is a cluster.
     """
     few = products < _FEW_PRODUCTS
     if not lazy or (few and client_of(get_scheduler(cls=Delayed)) is None):

@@ -19,17 +19,10 @@ _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.lim
 
 @dataclass(frozen=True)
 class Worker:
-    """A process that visits blocks: a worker of the active cluster, or this process.
-
-    Attributes
-    ----------
-    threads : int
-        Number of its threads.
-    memory : int or None
-        Bytes that the process may take in all, before dask pauses it; None if unlimited or unknown.
-    """
+    """A process that visits blocks: a worker of the active cluster, or this process."""
 
     threads: int
+    # Bytes that the process may take in all, before dask pauses it; None if unlimited or unknown.
     memory: int | None
 
 
@@ -47,10 +40,7 @@ def this_process() -> Worker:
 def smallest_worker(lazy: bool) -> Worker:
     """Return the process with the least memory per thread among those that will visit blocks.
 
-    Parameters
-    ----------
-    lazy : bool
-        Whether blocks are lazy; this process visits blocks in memory.
+    Workers of the active cluster visit lazy blocks; without one, and in memory, this process does.
     """
     client = client_of(get_scheduler(cls=Delayed))
     if client is None or not lazy:

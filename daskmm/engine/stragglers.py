@@ -52,33 +52,17 @@ class HandedOver(NamedTuple):
 
 @dataclass
 class Handover:
-    """Watches one pass, and hands calls of slow workers over to idle ones.
+    """Watches one pass, and hands calls of slow workers over to idle ones."""
 
-    Attributes
-    ----------
-    client : distributed.Client
-        The client of the cluster.
-    name : str
-        Name of the pass, and of its tasks.
-    tasks : GroupTasks
-        The tasks of the pass.
-    submit : callable
-        Submits calls under a name to some workers, which are given as address -> threads. Returns
-        the tasks of the calls and the futures of their records.
-    patience : float
-        Share of their working time for which half of the workers must have been idle.
-    large : bool
-        Whether records are large: workers merge them to one, and only that is fetched.
-    asked : bool
-        Whether slow workers have been asked for their calls.
-    """
-
-    client: Any
-    name: str
-    tasks: GroupTasks
+    client: Any  # of the cluster
+    name: str  # of the pass, and of its tasks
+    tasks: GroupTasks  # of the pass
+    # Submits calls under a name to some workers, which are given as address -> threads. Returns the
+    # tasks of the calls and the futures of their records.
     submit: Callable[[str, list[int], dict[str, int]], tuple[GroupTasks, list[Any]]]
-    patience: float
-    large: bool
+    patience: float  # share of their working time for which half of the workers must have been idle
+    large: bool  # whether records are large: workers merge them to one, and only that is fetched
+    # Whether slow workers have been asked for their calls.
     asked: bool = field(default=False, init=False)
 
     async def total(self, futures: list[Any]) -> PartialSums:

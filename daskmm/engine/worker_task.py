@@ -32,45 +32,22 @@ Numbered = tuple[int, Arguments]
 
 
 class Call(NamedTuple):
-    """One call of a block function.
+    """One call of a block function."""
 
-    Attributes
-    ----------
-    number : int
-        Number of the call in the pass.
-    arguments : tuple
-        Its arguments; a `TaskRef` is replaced by the value of the node with that key.
-    steps : tuple of (GraphNode, keys)
-        Nodes to run before it, in order, each with the values to delete afterwards.
-    spent : tuple of keys
-        Values to delete once the arguments are complete.
-    """
-
-    number: int
-    arguments: Arguments
+    number: int  # of the call in the pass
+    arguments: Arguments  # a `TaskRef` is replaced by the value of the node with that key
+    # Nodes to run before it, in order, each with the values to delete afterwards.
     steps: tuple[tuple[GraphNode, tuple[Key, ...]], ...]
-    spent: tuple[Key, ...]
+    spent: tuple[Key, ...]  # values to delete once the arguments are complete
 
 
 class Group(NamedTuple):
-    """Calls that one task makes.
+    """Calls that one task makes."""
 
-    Attributes
-    ----------
-    queues : tuple of tuples of Call
-        Calls that each thread makes, in ascending order.
-    inputs : tuple of keys
-        Values that other tasks make for them.
-    persisted : tuple of keys
-        Persisted values that should be in the worker's memory.
-    n_calls : int
-        Number of calls of the whole pass.
-    """
-
-    queues: tuple[tuple[Call, ...], ...]
-    inputs: tuple[Key, ...]
-    persisted: tuple[Key, ...]
-    n_calls: int
+    queues: tuple[tuple[Call, ...], ...]  # calls that each thread makes, in ascending order
+    inputs: tuple[Key, ...]  # values that other tasks make for them
+    persisted: tuple[Key, ...]  # persisted values that should be in the worker's memory
+    n_calls: int  # of the whole pass
 
     @property
     def calls(self) -> Iterator[Call]:
@@ -109,24 +86,15 @@ class GroupQueue:
 
 @dataclass(frozen=True)
 class PartialSums:
-    """Sums of the records of some calls, merged along the tree of `daskmm.engine.merge_tree`.
+    """Sums of the records of some calls, merged along the tree of `daskmm.engine.merge_tree`."""
 
-    Attributes
-    ----------
-    n_calls : int
-        Number of calls of the whole pass.
-    parts : dict
-        First call of a subtree -> (sum of its records, call after its last one).
-    skipped : tuple of int
-        Calls that were not made, because their persisted data were elsewhere or the worker gave
-        them up.
-    unordered : Unordered or None
-        Sum over further calls, whose records were added in any order.
-    """
-
-    n_calls: int
+    n_calls: int  # of the whole pass
+    # First call of a subtree -> (sum of its records, call after its last one).
     parts: dict[int, tuple[Any, int]] = field(default_factory=dict)
+    # Calls that were not made, because their persisted data were elsewhere or the worker gave them
+    # up.
     skipped: tuple[int, ...] = ()
+    # Sum over further calls, whose records were added in any order.
     unordered: Unordered | None = None
 
     @classmethod
@@ -296,16 +264,10 @@ class Parcel:
 
     A scheduler runs a task where its largest input is. Tasks should run where their blocks are, not
     where the state of a pass happened to arrive first.
-
-    Attributes
-    ----------
-    content : bytes or another buffer
-        The pickled value.
-    any_order : bool
-        Whether records whose attribute `any_order` is true are added as they come.
     """
 
-    content: Any
+    content: Any  # the pickled value
+    # Whether records whose attribute `any_order` is true are added as they come.
     any_order: bool = False
 
     def __sizeof__(self) -> int:
@@ -453,7 +415,7 @@ def _run(
 
 
 def _still_in(left: set[int], calls: Iterable[Call], skipped: list[int]) -> Iterator[Call]:
-    """Yield each call that is still in the set when its turn to load comes; append the others."""
+    """Yield each call that is still in the set once it is to be loaded; note others as skipped."""
     for call in calls:
         if call.number in left:
             yield call

@@ -89,31 +89,14 @@ def build(
 ) -> GramStore:
     """Create a store, or complete one by computing its missing tiles and a faulty diagonal.
 
-    Parameters
-    ----------
-    path : str or Path
-        Local path of the store.
-    rows : ndarray of shape (n_rows, n_features), float64, or StreamedRows
-        Rows in the model's coordinates.
-    kernel : Kernel
-        The kernel.
-    dtype : {"float32", "float64"}
-        Type of the stored values.
-    tile_rows : int
-        Rows and columns of a tile.
-    lazy : bool
-        Whether to compute on the active dask scheduler, whose workers must see `path`.
-    origin : dict, optional
-        JSON that describes how the rows were computed from the data, for a new store.
+    Rows are in the model's coordinates, (n_rows, n_features). Tiles have `tile_rows` rows and
+    columns of `dtype`, "float32" or "float64". If `lazy`, the active dask scheduler computes them,
+    whose workers must see `path`. `origin` is JSON that describes how the rows were computed from
+    the data, for a new store.
 
-    Raises
-    ------
-    GramStoreError
-        If the path has a store of other data or another kernel; the message lists the differences.
-    ValueError
-        If the kernel returns values that are not finite, or a negative diagonal.
-    OSError
-        If a tile cannot be written, for example to a full disk.
+    It raises GramStoreError if the path has a store of other data or another kernel (the message
+    lists the differences), ValueError if the kernel returns values that are not finite, or a
+    negative diagonal, and OSError if a tile cannot be written, for example to a full disk.
     """
     manifest = describe_rows(rows, kernel, dtype, tile_rows)
     path = local_path(path, "A Gram matrix")
@@ -165,23 +148,15 @@ def _make_tiles(
 
 
 def kernel_tile(kernel: Kernel, x: FloatArray, y: FloatArray, tile: Tile) -> FloatArray:
-    """Return the kernel values of one tile.
-
-    Raises
-    ------
-    ValueError
-        If a value is not finite.
-    """
+    """Return the kernel values of one tile; it raises ValueError if a value is not finite."""
     return finite_block(kernel, x, y, f" in tile {tile_name(tile)}")
 
 
 def checked_diagonal(kernel: Kernel, rows: KernelRows) -> FloatArray:
     """Return the kernel value of each row with itself.
 
-    Raises
-    ------
-    ValueError
-        If one is negative or not finite, or if a function is visibly no kernel on some rows.
+    It raises ValueError if one is negative or not finite, or if a function is visibly no kernel on
+    some rows.
     """
     if isinstance(rows, StreamedRows):
         cuts = [group.rows for group in groups_of(rows, row_cuts(len(rows), TILE_ROWS))]
@@ -209,10 +184,7 @@ def _some(rows: KernelRows) -> FloatArray:
 def verify(path: str | Path) -> dict[str, str]:
     """Read every tile of a store and return the faults found.
 
-    Returns
-    -------
-    dict
-        Name of a faulty tile, or "diagonal" -> its fault, "missing" or "damaged".
+    The result maps the name of a faulty tile, or "diagonal", to its fault, "missing" or "damaged".
     """
     store = GramStore(path)
     faults = {tile_name(tile): fault for tile, fault in _tile_faults(store).items()}

@@ -22,30 +22,14 @@ _KERNEL_SECONDS, _KERNELS_SECONDS, _MEMBERSHIP_SECONDS = 1e-8, 1.8e-8, 5e-8
 
 @dataclass(frozen=True)
 class GramCosts:
-    """Costs of the stages of a kernel fit; each method is the cost of one stage.
+    """Costs of the stages of a kernel fit; each method is the cost of one stage."""
 
-    Attributes
-    ----------
-    layout : Layout
-        Layout of the table, or of the precomputed matrix.
-    method : Method
-        Choices of the fit; its landmarks are those on whose features starts are annealed.
-    n_kernels : int
-        Number of kernels.
-    kept : {"memory", "recomputed", "stored"}
-        How the matrices are kept.
-    precomputed : bool
-        Whether the table is a kernel matrix.
-    threads : int
-        Threads of this process.
-    """
-
-    layout: Layout
-    method: Method
+    layout: Layout  # of the table, or of the precomputed matrix
+    method: Method  # its landmarks are those on whose features starts are annealed
     n_kernels: int
-    kept: str
-    precomputed: bool
-    threads: int
+    kept: str  # how the matrices are kept: "memory", "recomputed" or "stored"
+    precomputed: bool  # whether the table is a kernel matrix
+    threads: int  # of this process
 
     @property
     def _n(self) -> int:

@@ -43,22 +43,8 @@ def drawn_memberships(
 ) -> list[FloatArray]:
     """Return one start per seed, as memberships: each cluster mean is a single row.
 
-    Parameters
-    ----------
-    method : {"k-means++", "random"}
-        How the rows are drawn.
-    features : ndarray of shape (n_rows, n_features)
-        Nyström features of the rows.
-    weights : ndarray of shape (n_rows,)
-        Sample weights.
-    n_clusters : int
-        Number of rows to draw.
-    seeds : sequence of int
-        Seed of each start.
-
-    Returns
-    -------
-    list of ndarray of shape (n_rows, n_clusters)
+    The rows are drawn by their Nyström features, (n_rows, n_features), with `method` "k-means++" or
+    "random". Memberships are (n_rows, n_clusters).
     """
     starts = []
     for seed in seeds:
@@ -77,11 +63,8 @@ def drawn_memberships(
 def labelled_memberships(labels: NDArray, weights: FloatArray, n_clusters: int) -> FloatArray:
     """Return memberships with which each mean is the weighted mean of the rows of a label.
 
-    Raises
-    ------
-    ValueError
-        If `labels` has not one integer per row, or a label from 0 to n_clusters - 1 has no row of
-        positive weight.
+    It raises ValueError if `labels` has not one integer per row, or a label from 0 to n_clusters -
+    1 has no row of positive weight.
     """
     if labels.shape != weights.shape or labels.dtype.kind not in "iu":
         raise ValueError(
@@ -100,54 +83,22 @@ def labelled_memberships(labels: NDArray, weights: FloatArray, n_clusters: int) 
 
 @dataclass(frozen=True)
 class KernelFit:
-    """A fit on open Gram matrices so far.
+    """A fit on open Gram matrices so far."""
 
-    Attributes
-    ----------
-    grams : Grams
-        The matrix of each kernel.
-    weights : ndarray of shape (n_rows,)
-        Sample weights.
-    seeds : list of int
-        Seed of the landmarks, then one seed per start.
-    n_clusters : int
-        Number of clusters.
-    n_landmarks : int
-        Number of landmarks of the Nyström features.
-    init : str or ndarray of shape (n_rows,)
-        Name of a seeding method, or a label per row.
-    schedule_of : callable
-        Returns the schedule, given the critical power.
-    lam : float
-        Entropy penalty of the kernel weights.
-    context : FitContext
-        Journal, callbacks and request to stop.
-    schedule : Schedule
-        Schedule of the powers.
-    factors : sequence of ndarray of shape (n_rows, rank)
-        Nyström features of each kernel.
-    starts : sequence of ndarray of shape (n_rows, n_clusters)
-        Memberships of each start.
-    runs : sequence of Run
-        Runs on Nyström features.
-    result : Outcome
-        The best of the runs on the matrices themselves.
-    """
-
-    grams: Grams
-    weights: FloatArray
-    seeds: list[int]
+    grams: Grams  # one matrix per kernel
+    weights: FloatArray  # sample weights, (n_rows,)
+    seeds: list[int]  # seed of the landmarks, then one seed per start
     n_clusters: int
-    n_landmarks: int
-    init: str | NDArray
-    schedule_of: Callable[[float], Schedule]
-    lam: float
+    n_landmarks: int  # of the Nyström features
+    init: str | NDArray  # name of a seeding method, or a label per row, (n_rows,)
+    schedule_of: Callable[[float], Schedule]  # returns the schedule, given the critical power
+    lam: float  # entropy penalty of the kernel weights
     context: FitContext
     schedule: Schedule = field(default_factory=lambda: Schedule(-np.inf))
-    factors: Sequence[FloatArray] = ()
-    starts: Sequence[FloatArray] = ()
-    runs: Sequence[Run[KernelState]] = ()
-    result: Outcome[KernelState] = MADE_LATER
+    factors: Sequence[FloatArray] = ()  # Nyström features of each kernel, (n_rows, rank)
+    starts: Sequence[FloatArray] = ()  # memberships of each start, (n_rows, n_clusters)
+    runs: Sequence[Run[KernelState]] = ()  # on Nyström features
+    result: Outcome[KernelState] = MADE_LATER  # the best of the runs on the matrices themselves
 
     @property
     def before(self) -> list[list[IterationRecord]]:

@@ -25,24 +25,11 @@ MEMORY_BYTES = 512 << 20
 
 
 class GramSource(ABC):
-    """A symmetric kernel matrix that can be multiplied.
-
-    Parameters
-    ----------
-    diagonal : ndarray of shape (n_rows,)
-        Diagonal of K.
-
-    Attributes
-    ----------
-    diagonal : ndarray of shape (n_rows,)
-        Diagonal of K.
-    n_sweeps : int
-        Number of sweeps over the whole matrix so far.
-    """
+    """A symmetric kernel matrix K that can be multiplied."""
 
     def __init__(self, diagonal: FloatArray) -> None:
-        self.diagonal = diagonal
-        self.n_sweeps = 0
+        self.diagonal = diagonal  # of K, (n_rows,)
+        self.n_sweeps = 0  # over the whole matrix so far
 
     @property
     def n_reads(self) -> int:
@@ -121,20 +108,10 @@ class FactoredGram(GramSource):
 
 
 class TiledGram(GramSource):
-    """A kernel matrix of known rows that is swept in tiles.
+    """A kernel matrix of known rows that is swept in tiles of `tile_rows` rows and columns.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features) or StreamedRows
-        Rows in the kernel's units.
-    kernel : Kernel
-        The kernel.
-    diagonal : ndarray of shape (n_rows,)
-        Diagonal of K.
-    tile_rows : int
-        Rows and columns of a tile.
-    lazy : bool
-        Whether to sweep on the active dask scheduler.
+    Rows are in the kernel's units, (n_rows, n_features). If `lazy`, the active dask scheduler
+    sweeps.
     """
 
     def __init__(

@@ -28,26 +28,13 @@ class NystromCoordinates:
 
     Squared distances between features approximate squared distances in feature space. They are
     exact between landmarks (Williams & Seeger, NIPS 2000).
-
-    Attributes
-    ----------
-    rows : Coordinates
-        Map from the input's units to the kernel's units.
-    kernel : Kernel
-        The kernel.
-    landmarks : ndarray of shape (n_landmarks, n_features)
-        Landmark rows in the kernel's units.
-    whitening : ndarray of shape (n_landmarks, rank)
-        U Λ^(−1/2).
-    mean : ndarray of shape (rank,)
-        Mean of the features, subtracted so that products do not cancel.
     """
 
-    rows: Coordinates
+    rows: Coordinates  # map from the input's units to the kernel's units
     kernel: Kernel
-    landmarks: FloatArray
-    whitening: FloatArray
-    mean: FloatArray
+    landmarks: FloatArray  # in the kernel's units, (n_landmarks, n_features)
+    whitening: FloatArray  # U Λ^(−1/2), (n_landmarks, rank)
+    mean: FloatArray  # of the features, (rank,), subtracted so that products do not cancel
 
     def to_model(self, rows: NDArray) -> FloatArray:
         """Return the features of rows in the input's units."""
@@ -87,26 +74,9 @@ def nystrom_coordinates(
 ) -> NystromCoordinates:
     """Choose landmarks among the rows of a sample by k-means++.
 
-    Parameters
-    ----------
-    sample : ndarray of shape (n, n_features)
-        Rows in the kernel's units.
-    weights : ndarray of shape (n,)
-        Sample weights.
-    rows : Coordinates
-        Map from the input's units to the kernel's units.
-    kernel : Kernel
-        The kernel.
-    n_landmarks : int
-        Number of landmarks.
-    seed : int
-        Seed of k-means++.
-
-    Raises
-    ------
-    ValueError
-        If the sample has fewer rows than landmarks, or if the values of a function between them
-        show that it is no kernel.
+    The sample is in the kernel's units, to which `rows` maps from the input's units. It raises
+    ValueError if the sample has fewer rows than landmarks, or if the values of a function between
+    them show that it is no kernel.
     """
     if n_landmarks > len(sample):
         raise ValueError(

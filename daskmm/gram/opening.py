@@ -21,51 +21,22 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Opening:
-    """State of opening the Gram matrices of a fit.
+    """State of opening the Gram matrices of a fit."""
 
-    Attributes
-    ----------
-    passes : Passes or None
-        Passes over the rows; None for a precomputed matrix.
-    sample_weight : array-like or None
-        Sample weights as they were given.
-    rng : RandomState
-        Draws the seeds.
-    scratch : Path
-        Folder for the duration of the fit.
-    context : FitContext
-        Journal, callbacks and request to stop.
-    table : array-like
-        X as it was given.
-    seeds : list of int
-        Seeds of the stages of the fit.
-    grams : Grams
-        The matrix of each kernel.
-    weights : ndarray of shape (n_rows,)
-        Sample weights.
-    kernel_rows : KernelRows
-        Rows from which kernels are computed, in the model's coordinates.
-    weight : float
-        Sum of the sample weights.
-    coordinates : Coordinates
-        The model's coordinates.
-    fitted : dict
-        Fitted attributes.
-    """
-
-    passes: Passes | None
-    sample_weight: Any
-    rng: np.random.RandomState
-    scratch: Path
+    passes: Passes | None  # over the rows; None for a precomputed matrix
+    sample_weight: Any  # as given
+    rng: np.random.RandomState  # draws the seeds
+    scratch: Path  # folder for the duration of the fit
     context: FitContext
-    table: Any
-    seeds: list[int] = field(default_factory=list)
-    grams: Grams = field(default_factory=Grams)
-    weights: FloatArray = field(default_factory=lambda: np.empty(0))
+    table: Any  # X as given
+    seeds: list[int] = field(default_factory=list)  # of the stages of the fit
+    grams: Grams = field(default_factory=Grams)  # one matrix per kernel
+    weights: FloatArray = field(default_factory=lambda: np.empty(0))  # sample weights, (n_rows,)
+    # Rows from which kernels are computed, in the model's coordinates.
     kernel_rows: KernelRows = MADE_LATER
-    weight: float = 0.0
+    weight: float = 0.0  # sum of the sample weights
     coordinates: Coordinates = MADE_LATER
-    fitted: dict[str, Any] = field(default_factory=dict)
+    fitted: dict[str, Any] = field(default_factory=dict)  # attributes of the estimator
 
     @property
     def rows(self) -> Passes:

@@ -48,21 +48,11 @@ class RowSums:
 
 @dataclass(frozen=True)
 class RowGroup:
-    """Consecutive tile rows.
+    """Consecutive tile rows."""
 
-    Attributes
-    ----------
-    number : int
-        Index of the group.
-    first_tile : int
-        Index of its first tile row.
-    cuts : tuple of slice
-        Rows of each of its tile rows, as slices of all rows.
-    """
-
-    number: int
-    first_tile: int
-    cuts: tuple[slice, ...]
+    number: int  # index of the group
+    first_tile: int  # index of its first tile row
+    cuts: tuple[slice, ...]  # rows of each of its tile rows, as slices of all rows
 
     @property
     def rows(self) -> slice:
@@ -110,12 +100,8 @@ class Pair:
     def product(self, values: Iterable[NDArray], x: FloatArray, y: FloatArray) -> RowSums:
         """Return the terms of the tiles between the groups in K @ right.
 
-        Parameters
-        ----------
-        values : iterable of ndarray
-            Kernel values of each tile, in the order of `tiles`.
-        x, y : ndarray
-            Rows of `right` in the first and in the second group.
+        `values` are the kernel values of each tile, in the order of `tiles`; `x` and `y` are the
+        rows of `right` in the first and in the second group.
         """
         for_x = np.zeros(x.shape)
         for_y = for_x if self.of_one_group else np.zeros(y.shape)
@@ -161,21 +147,11 @@ def n_groups(n_rows: int, n_features: int) -> int:
 def pair_tasks(
     groups: Sequence[RowGroup], by_rows: tuple[KernelRows, ...], lazy: bool
 ) -> list[tuple[Any, ...]]:
-    """Return the arguments of a sweep's tasks.
+    """Return the arguments of a sweep's tasks: a `Pair`, and the parts of each of its two groups.
 
-    Parameters
-    ----------
-    groups : sequence of RowGroup
-        The groups.
-    by_rows : tuple of ndarray of shape (n_rows, ...) or StreamedRows
-        Each task gets the rows of its two groups, or a `Stretch` that loads them.
-    lazy : bool
-        Whether rows become graph nodes of their own; they are sent once, and tasks that need them
-        fetch them.
-
-    Returns
-    -------
-    list of (Pair, tuple of parts, tuple of parts)
+    The parts are the group's rows of each array in `by_rows`, (n_rows, ...), or a `Stretch` that
+    loads them. If `lazy`, rows become graph nodes of their own; they are sent once, and tasks that
+    need them fetch them.
     """
     parts: list[Any] = [tuple(array[group.rows] for array in by_rows) for group in groups]
     if lazy:

@@ -32,17 +32,10 @@ _DESCRIBED_ROWS = 256
 def precomputed(matrix: Any) -> GramSource:
     """Return a kernel matrix given by the user as a `GramSource`.
 
-    Parameters
-    ----------
-    matrix : array-like, dask Array, dask DataFrame or zarr Array of shape (n_rows, n_rows)
-        The matrix. A lazy one is loaded into memory if it is small, and otherwise read in every
-        sweep.
-
-    Raises
-    ------
-    ValueError
-        If it is not square, not symmetric, not finite, has a negative entry on its diagonal (the
-        message names the entry), or has the diagonal 0.
+    The matrix is array-like, a dask Array or DataFrame, or a zarr Array, (n_rows, n_rows). A lazy
+    one is loaded into memory if it is small, and otherwise read in every sweep. It raises
+    ValueError if the matrix is not square, not symmetric, not finite, has a negative entry on its
+    diagonal (the message names the entry), or has the diagonal 0.
     """
     if not is_lazy(matrix):
         matrix = np.asarray(matrix, dtype=np.float64)
@@ -102,17 +95,8 @@ def _in_blocks(matrix: Any) -> da.Array:
 class BlockedGram(GramSource):
     """A kernel matrix in the blocks of a dask array; sweeps read its upper triangle.
 
-    The sweep that checks the matrix is not counted.
-
-    Parameters
-    ----------
-    matrix : dask Array of shape (n_rows, n_rows)
-        The matrix, with the same chunks in rows and columns.
-
-    Raises
-    ------
-    ValueError
-        If it cannot be a kernel matrix.
+    The array has the same chunks in rows and columns. It is checked in a sweep that is not counted,
+    which raises ValueError if it cannot be a kernel matrix.
     """
 
     def __init__(self, matrix: da.Array) -> None:
@@ -221,10 +205,7 @@ def _refuse_lost(values: NDArray, rows: NDArray[np.int_], columns: NDArray[np.in
 def _look(block: NDArray, mirrored: NDArray, origin: tuple[int, int]) -> _Look:
     """Check finiteness, diagonal and symmetry of a block whose first entry is at `origin`.
 
-    Raises
-    ------
-    ValueError
-        If an entry is not finite, or one of the diagonal is negative.
+    It raises ValueError if an entry is not finite, or one of the diagonal is negative.
     """
     for values, start in ((block, origin), (mirrored, origin[::-1])):
         if not np.isfinite(values).all():

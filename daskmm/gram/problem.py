@@ -34,31 +34,18 @@ _PREDICT_ROWS = 1 << 15
 @registered
 @dataclass(frozen=True)
 class KernelState:
-    """Cluster means as weighted sums of the rows' images, and results of the last sweep.
+    """Cluster means as weighted sums of the rows' images, and results of the last sweep."""
 
-    Attributes
-    ----------
-    memberships : ndarray of shape (n_rows, n_clusters)
-        W, whose columns sum to 1: θ_j = Σ_i W_ij φ(x_i).
-    s : float
-        The power of the next step.
-    kernel_weights : ndarray of shape (n_kernels,)
-        Kernel weights α at the last sweep.
-    row_phi, cluster_phi : ndarray or None
-        Σ_j φ_ij and Σ_i φ_ij of the step that made W. The next sweep computes from them the
-        dispersion S_l of each kernel. None at the start.
-    labels : ndarray of shape (n_rows,) or None
-        Nearest mean of each row before the step.
-    norms : ndarray of shape (n_kernels, n_clusters) or None
-        ‖θ_j‖² in each kernel before the step.
-    """
-
+    # W, (n_rows, n_clusters), whose columns sum to 1: θ_j = Σ_i W_ij φ(x_i).
     memberships: FloatArray
-    s: float
-    kernel_weights: FloatArray
+    s: float  # power of the next step
+    kernel_weights: FloatArray  # α at the last sweep, (n_kernels,)
+    # Σ_j φ_ij and Σ_i φ_ij of the step that made W. The next sweep computes from them the
+    # dispersion S_l of each kernel. None at the start.
     row_phi: FloatArray | None = None
     cluster_phi: FloatArray | None = None
-    labels: NDArray[np.int32] | None = None
+    labels: NDArray[np.int32] | None = None  # nearest mean of each row before the step, (n_rows,)
+    # ‖θ_j‖² in each kernel before the step, (n_kernels, n_clusters).
     norms: FloatArray | None = None
 
 
@@ -70,19 +57,9 @@ class KernelProblem:
     (4), Algorithm 1 for one kernel; (8), Algorithm 2 for several. The printed norm lacks its
     square, without which the objective can rise.)
 
-    Parameters
-    ----------
-    grams : Grams
-        Matrix of each kernel.
-    sample_weight : ndarray of shape (n_rows,)
-        Sample weights.
-    critical_power : float
-        Critical power s_crit of a sample.
-    lam : float
-        Entropy penalty of the kernel weights; a single kernel has none.
-    exact : bool
-        Whether the matrices are those of the kernels themselves; False for matrices of features
-        of low rank.
+    `critical_power` is s_crit of a sample. `lam` is λ, the entropy penalty of the kernel weights; a
+    single kernel has none. The matrices are `exact` if they are those of the kernels themselves,
+    and not of features of low rank.
     """
 
     hard_stage = "hard"

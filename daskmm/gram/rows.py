@@ -35,23 +35,13 @@ _SAME = 1e-6
 
 @dataclass(frozen=True)
 class Stretch:
-    """Consecutive rows of a lazy table, which a task loads.
+    """Consecutive rows of a lazy table, which a task loads."""
 
-    Attributes
-    ----------
-    table : dask Array of shape (n_rows, n_features)
-        The rows in the kernels' units.
-    held : bool
-        Whether a cluster holds their blocks.
-    rows : slice
-        The rows' numbers in the whole table.
-    known : ndarray of shape (2, n_features) or None
-        Sums of the rows, as `totals_of` returns them; None before the rows are first read.
-    """
-
-    table: da.Array
-    held: bool
-    rows: slice
+    table: da.Array  # rows in the kernels' units, (n_rows, n_features)
+    held: bool  # whether a cluster holds their blocks
+    rows: slice  # their numbers in the whole table
+    # Sums of the rows, (2, n_features), as `totals_of` returns them; None before the rows are first
+    # read.
     known: FloatArray | None = None
 
     def load(self) -> FloatArray:
@@ -90,27 +80,13 @@ class Stretch:
 
 
 class StreamedRows:
-    """Rows of a lazy table, which are never in memory together.
-
-    Parameters
-    ----------
-    table : dask Array of shape (n_rows, n_features), float64
-        The rows in the kernels' units.
-
-    Attributes
-    ----------
-    table : dask Array
-        The rows in the kernels' units.
-    n_reads : int
-        Number of reads of the whole table; sweeps of recomputed matrices are not counted.
-    sums : ndarray of shape (n_features,) or None
-        Sums of all rows; None before they are first read.
-    """
+    """Rows of a lazy table, which are never in memory together."""
 
     def __init__(self, table: da.Array) -> None:
-        self.table = table
-        self.n_reads = 0
+        self.table = table  # in the kernels' units, (n_rows, n_features), float64
+        self.n_reads = 0  # of the whole table; sweeps of recomputed matrices are not counted
         self._held = bool(futures_of(table))
+        # Sums of all rows, (n_features,); None before they are first read.
         self.sums: FloatArray | None = None
         self._known: dict[tuple[int, int], FloatArray] = {}
         self._stretches: dict[tuple[int, int], Stretch] = {}

@@ -27,14 +27,10 @@ _SAME = 1e-12
 
 
 def choose_source(gram: str | Path, n_rows: int, n_kernels: int, scratch: Path) -> str:
-    """Choose where to keep the Gram matrices.
+    """Choose where to keep the Gram matrices, and return the choice and its reason.
 
-    `scratch` is the folder of the fit, which need not exist.
-
-    Returns
-    -------
-    str
-        The choice and its reason: it begins with "memory", "recomputed" or "stored".
+    The text begins with "memory", "recomputed" or "stored". `scratch` is the folder of the fit,
+    which need not exist.
     """
     if isinstance(gram, Path) or gram not in ("auto", "recompute"):
         return f"stored in {local_path(gram, 'A Gram matrix')}"
@@ -68,22 +64,10 @@ def open_sources(
 ) -> list[GramSource]:
     """Compute, store or prepare the Gram matrix of each kernel.
 
-    Parameters
-    ----------
-    choice : str
-        The choice that `choose_source` returned.
-    gram : "auto", "recompute", or a path
-        Parameter of the estimator.
-    kernels : sequence of Kernel
-        The kernels.
-    rows : ndarray of shape (n_rows, n_features) or StreamedRows
-        Rows in the kernels' units.
-    scratch : Path
-        Folder for stores that are kept during the fit.
-    lazy : bool
-        Whether to compute on the active dask scheduler.
-    origin : dict
-        Description of how `rows` were computed from the data; new stores record it.
+    `choice` is what `choose_source` returned for the parameter `gram`. Rows are in the kernels'
+    units, (n_rows, n_features). Stores that are kept during the fit are in `scratch`. If `lazy`,
+    the active dask scheduler computes. `origin` describes how `rows` were computed from the data;
+    new stores record it.
     """
     store = scratch / "gram" if choice.startswith(_STORED_FOR_NOW) else local_path(gram)
     sources: list[GramSource] = []

@@ -41,44 +41,24 @@ _ELSE = {None, errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR}
 
 
 class GramStoreError(ValueError):
-    """A Gram store cannot be used as it is; the message says what is wrong and what to do.
+    """A Gram store cannot be used as it is; the message says what is wrong and what to do."""
 
-    Attributes
-    ----------
-    fault : {"", "missing", "damaged"}
-        The fault of the tile or of the diagonal; empty for other faults.
-    """
-
+    # "missing" or "damaged" for the fault of a tile or of the diagonal; empty for other faults.
     fault = ""
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """The data and the kernel from which a store was computed.
-
-    Attributes
-    ----------
-    n_rows, n_features : int
-        Numbers of rows and features.
-    tile_rows : int
-        Rows and columns of a tile.
-    dtype : str
-        Type of the stored values.
-    kernel : dict
-        Description of the kernel, `Kernel.describe`.
-    fingerprints : tuple of str
-        Digest of the rows (in the model's coordinates) of each row of tiles.
-    library : str
-        Version of daskmm that created the store.
-    """
+    """The data and the kernel from which a store was computed."""
 
     n_rows: int
     n_features: int
-    tile_rows: int
-    dtype: str
-    kernel: dict[str, Any]
+    tile_rows: int  # rows and columns of a tile
+    dtype: str  # of the stored values
+    kernel: dict[str, Any]  # its description, `Kernel.describe`
+    # Digest of the rows (in the model's coordinates) of each row of tiles.
     fingerprints: tuple[str, ...]
-    library: str
+    library: str  # version of daskmm that created the store
 
     def differences(self, other: Manifest) -> list[str]:
         """Return in words how another manifest differs, except in the library's version."""
@@ -114,19 +94,8 @@ def row_cuts(n_rows: int, tile_rows: int) -> list[slice]:
 class GramStore:
     """An open store.
 
-    Parameters
-    ----------
-    path : str or Path
-        Path of the store.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is nothing at the path.
-    GramStoreError
-        If it is no Gram store, or has a newer version of the format.
-    OSError
-        If the disk cannot be read.
+    Opening raises FileNotFoundError if there is nothing at the path, GramStoreError if it is no
+    Gram store, or has a newer version of the format, and OSError if the disk cannot be read.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -167,12 +136,8 @@ class GramStore:
     def diagonal(self) -> FloatArray:
         """Kernel value of each row with itself.
 
-        Raises
-        ------
-        GramStoreError
-            If a value is missing or damaged.
-        OSError
-            If the disk cannot be read.
+        It raises GramStoreError if a value is missing or damaged, and OSError if the disk cannot be
+        read.
         """
         try:
             with _readable(self.path, "has a damaged diagonal"):
@@ -220,12 +185,8 @@ class GramStore:
     def read(self, tile: Tile) -> NDArray:
         """Return the values of a tile, without padding.
 
-        Raises
-        ------
-        GramStoreError
-            If the tile is missing or damaged.
-        OSError
-            If the disk cannot be read.
+        It raises GramStoreError if the tile is missing or damaged, and OSError if the disk cannot
+        be read.
         """
         side = self.tiles_array.chunks[0]
         dtype = np.dtype(self.manifest.dtype).newbyteorder("<")
@@ -248,12 +209,8 @@ class GramStore:
     def write(self, tile: Tile, values: FloatArray) -> None:
         """Write a tile; the former one stays until the new one is complete.
 
-        Raises
-        ------
-        ValueError
-            If a value is beyond the range of the store's dtype.
-        OSError
-            If the tile cannot be written, for example to a full disk.
+        It raises ValueError if a value is beyond the range of the store's dtype, and OSError if the
+        tile cannot be written, for example to a full disk.
         """
         rows, columns = self.cuts(tile)
         with np.errstate(over="ignore"):
@@ -334,12 +291,8 @@ def create_store(
 ) -> None:
     """Create a store without tiles.
 
-    Raises
-    ------
-    FileExistsError
-        If the path exists.
-    OSError
-        If it cannot be written, for example to a full disk.
+    It raises FileExistsError if the path exists, and OSError if it cannot be written, for example
+    to a full disk.
     """
     import zarr
 

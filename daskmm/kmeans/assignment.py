@@ -45,13 +45,9 @@ def blockwise(
 ) -> NDArray:
     """Fill `out` with ``finish(distances)`` of each tile of a block; return `out`.
 
-    Rows that have no distances (`Distortion.empty`) get `gap` if the state allows such rows.
-
-    Raises
-    ------
-    ValueError
-        If a value is not finite, or outside of the distortion's domain; the message names block
-        and row.
+    Rows that have no distances (`Distortion.empty`) get `gap` if the state allows such rows. A
+    value that is not finite, or outside of the distortion's domain, raises ValueError, whose
+    message names block and row.
     """
     distortion, partial = state.distortion, state.partial
     coordinates, state = unshifted(rows, coordinates, state)
@@ -188,20 +184,9 @@ def map_rows(
 ) -> NDArray | da.Array:
     """Concatenate ``function(rows, position, *shared)`` of all blocks; lazily for dask arrays.
 
-    Parameters
-    ----------
-    function : callable
-        The block function, such as `labels_of` or `distances_of`.
-    X : ndarray, or dask array of whole rows
-        The table.
-    *shared
-        Further arguments, the same for every block.
-    columns : int, optional
-        Number of columns of the result; without it the result is one-dimensional.
-    dtype : dtype
-        Type of the result.
-    grid : Grid, optional
-        Grid of a table of pixels.
+    The block function is one such as `labels_of` or `distances_of`, and the table consists of whole
+    rows. The result is one-dimensional unless a number of `columns` is given; `grid` is that of a
+    table of pixels.
     """
     if isinstance(X, da.Array):
         return _map_lazy(function, X, shared, columns, np.dtype(dtype), grid)

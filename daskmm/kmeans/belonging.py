@@ -26,8 +26,8 @@ FloatArray = NDArray[np.float64]
 
 # The power of memberships is chosen from at most this many distances, rows, and values of rows.
 _DISTANCES, _MOST_ROWS, _VALUES = 1 << 18, 1_000, 1 << 22
-# The profile of a fit is that of at most so many rows of its sample. They are fewer if their
-# distances to all centres would be more than this, but at least so many per cluster.
+# The profile of a fit is computed from at most this many rows of its sample. Fewer rows are taken
+# if they have more than this many distances to all centres, but at least this many per cluster.
 _ROWS_OF_PROFILE, _PRODUCTS_OF_PROFILE, _ROWS_PER_CLUSTER = 20_000, 5_000_000, 8
 # 2^64 divided by the golden ratio.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -37,25 +37,14 @@ NO_CLUSTER = -1
 
 @dataclass(frozen=True)
 class DistanceSample:
-    """Distances of a few rows to all centres; the choice of rows does not depend on the chunks.
+    """Distances of a few rows to all centres; the choice of rows does not depend on the chunks."""
 
-    Attributes
-    ----------
-    most : int
-        Largest number of rows.
-    priorities : ndarray of shape (n,), uint64
-        Multiples of the golden ratio, which spread the chosen rows evenly over a table; the rows
-        with the lowest priorities are kept.
-    distances : ndarray of shape (n, n_clusters)
-        Distances of the rows to the centres.
-    weights : ndarray of shape (n,)
-        Sample weights of the rows.
-    """
-
-    most: int
+    most: int  # largest number of rows
+    # Multiples of the golden ratio, which spread the chosen rows evenly over a table, (n,); the
+    # rows with the lowest priorities are kept.
     priorities: NDArray[np.uint64]
-    distances: FloatArray
-    weights: FloatArray
+    distances: FloatArray  # from the rows to the centres, (n, n_clusters)
+    weights: FloatArray  # sample weights of the rows, (n,)
 
     @classmethod
     def of(
@@ -92,34 +81,17 @@ class DistanceSample:
 
 @dataclass(frozen=True)
 class Nearest(Sums):
-    """Nearest centres of some rows.
-
-    Attributes
-    ----------
-    n_rows : int
-        Number of rows.
-    distances : Histogram
-        Distances of each cluster's rows to its centre.
-    sample : DistanceSample
-        Distances of some rows to all centres.
-    """
+    """Nearest centres of some rows."""
 
     n_rows: int
-    distances: Histogram
-    sample: DistanceSample
+    distances: Histogram  # distances of each cluster's rows to its centre
+    sample: DistanceSample  # distances of some rows to all centres
 
 
 class MembershipPower:
     """Power at which memberships are probabilities; see `calibrated_power`.
 
     The power is computed on first use, because this takes as long as a step of a short fit.
-
-    Parameters
-    ----------
-    sample : DistanceSample
-        Distances of some rows to all centres.
-    state : CenterState
-        The centres.
     """
 
     def __init__(self, sample: DistanceSample, state: CenterState) -> None:
@@ -142,30 +114,21 @@ class MembershipPower:
 
 
 class DistanceProfile(NamedTuple):
-    """Typical distances of rows to the centres.
+    """Typical distances of rows to the centres."""
 
-    Attributes
-    ----------
-    typical : ndarray of shape (n_clusters,)
-        Median distance of each cluster's rows to its centre, as the model measures it.
-    relative : ndarray of shape (2, n)
-        First row: distances of all rows, as users see distances, divided by the typical distance
-        of their cluster, in ascending order. Second row: the share of the rows that are not
-        farther.
-    power : MembershipPower
-        Power at which memberships are probabilities.
-    """
-
+    # Median distance of each cluster's rows to its centre, as the model measures it, (n_clusters,).
     typical: FloatArray
+    # Distances of all rows, as users see distances, divided by the typical distance of their
+    # cluster, in ascending order; and the share of the rows that are not farther, (2, n).
     relative: FloatArray
-    power: MembershipPower
+    power: MembershipPower  # power at which memberships are probabilities
 
     @classmethod
     def of(cls, found: Nearest, state: CenterState) -> Self:
         """Summarise the nearest centres of some rows."""
         distances = found.distances
         typical = distances.quantile(0.5, len(state.centers))
-        # Clusters without rows, or of equal rows, get the median of all rows.
+        # Clusters that have no rows, or only equal ones, get the median of all rows.
         usual = distances.pooled().quantile(0.5, 1)[0]
         typical = np.where(typical > 0, typical, usual if usual > 0 else 1.0)
         relative = relative_distances(distances.values, distances.groups, typical, state)

@@ -40,17 +40,10 @@ _ROOM = 0.95
 
 
 def largest_weight(bound: float | None, weight: float, n_clusters: int) -> float:
-    """Return the largest weight that a cluster may have.
+    """Return the largest weight that a cluster may have, given the weight of all rows.
 
-    Parameters
-    ----------
-    bound : int, float or None
-        An integer is the weight itself, a floating-point number its ratio to the mean weight of a
-        cluster; None is no bound.
-    weight : float
-        Weight of all rows.
-    n_clusters : int
-        Number of clusters.
+    An integer `bound` is this weight itself, a floating-point number its ratio to the mean weight
+    of a cluster; None is no bound.
     """
     if bound is None:
         return math.inf
@@ -66,27 +59,10 @@ def with_bounded_sizes(
     seed: int,
     context: FitContext,
 ) -> Outcome[CenterState] | None:
-    """Divide the clusters that are too large, and take hard steps.
+    """Divide the clusters that weigh more than `most`, and take hard steps.
 
-    Parameters
-    ----------
-    problem : CentersProblem
-        Problem of all rows.
-    outcome : Outcome
-        Result of the fit so far.
-    sample : Sample
-        Rows in the model's coordinates.
-    most : float
-        Largest weight that a cluster may have.
-    seed : int
-        Seed of the divisions.
-    context : FitContext
-        Journal, callbacks and clock of the fit.
-
-    Returns
-    -------
-    Outcome or None
-        The outcome after the hard steps; None if no cluster that is too large can be divided.
+    The sample is in the model's coordinates. None is returned if no cluster that is too large can
+    be divided.
     """
     state = replace(outcome.run.state, s=-np.inf, relaxation=1.0, shares=None)
     streamed = problem.passes.blocks.layout.lazy
@@ -131,23 +107,9 @@ def with_divided_clusters(
 ) -> CenterState | None:
     """Divide the clusters that are too large, and merge as many pairs of others.
 
-    Parameters
-    ----------
-    state : CenterState
-        The clusters.
-    weights : ndarray of shape (n_clusters,)
-        Weight of the rows of each cluster.
-    most : float
-        Largest weight that a cluster may have, in the same unit.
-    sample : Sample
-        Rows in the coordinates of the centres; those of a cluster show how to divide it.
-    seed : int
-        Seed of the divisions.
-
-    Returns
-    -------
-    CenterState or None
-        The clusters after it; None if no cluster that is too large can be divided.
+    Weights of the clusters, (n_clusters,), are in the same unit as `most`. The sample is in the
+    coordinates of the centres; its rows of a cluster show how to divide it. None is returned if no
+    cluster that is too large can be divided.
     """
     too_large = np.flatnonzero(weights > most)
     too_large = too_large[np.argsort(-weights[too_large], kind="stable")]

@@ -81,49 +81,33 @@ def moves(before: FloatArray, centers: FloatArray) -> Moves:
 
 @dataclass
 class Bounds:
-    """Nearest centres and bounds of all rows, for one start.
+    """Nearest centres and bounds of all rows, for one start."""
 
-    Attributes
-    ----------
-    labels : ndarray of int32 of shape (n_rows,)
-        Nearest centre of each row.
-    lower, upper : ndarray of shape (n_rows,)
-        Bounds of the distance to any other centre, and to the nearest one.
-    prepared : PreparedCenters or None
-        Centres at which they hold; None before the first step.
-    moved : daskmm.compiled.bounds.Moves or None
-        How the centres moved from those to the present step.
-    searched : list of int
-        Numbers of rows of each block that were compared with all centres in the present step.
-    distances : ndarray of shape (n_rows,)
-        Squared distances to the nearest centres, at the centres `summed`; negative for a row whose
-        nearest centre has changed.
-    summed : ndarray of shape (n_clusters, n_features) or None
-        Centres of the last step; None before its end.
-    stale : ndarray of bool of shape (n_clusters,)
-        Whether each centre has moved since that step.
-    changed : dict of int to ndarray of bool of shape (n_clusters,)
-        First row of a block -> whether rows have entered or left each cluster since that step.
-    kept : dict of int to tuple
-        First row of a block -> weights and sums of its clusters in that step.
-    lists : ndarray of int32 of shape (n_rows, n_listed) or None
-        Centres near each row at the last step over all centres; None if they are not listed.
-    near : bool
-        Whether the present step compares rows with the centres of their lists only.
-    """
-
-    labels: NDArray[np.int32]
+    labels: NDArray[np.int32]  # nearest centre of each row, (n_rows,)
+    # Bounds of the distance to any other centre, and to the nearest one, (n_rows,).
     lower: FloatArray
     upper: FloatArray
+    # Squared distances to the nearest centres, at the centres `summed`, (n_rows,); negative for a
+    # row whose nearest centre has changed.
     distances: FloatArray
+    # Centres at which they hold; None before the first step.
     prepared: dispatch.PreparedCenters | None = None
-    moved: Moves | None = None
+    moved: Moves | None = None  # how the centres moved from those to the present step
+    # Numbers of rows of each block that were compared with all centres in the present step.
     searched: list[int] = field(default_factory=list)
+    # Centres of the last step, (n_clusters, n_features); None before its end.
     summed: FloatArray | None = None
+    # Whether each centre has moved since that step, (n_clusters,).
     stale: NDArray[np.bool_] = field(default_factory=lambda: np.ones(0, np.bool_))
+    # First row of a block -> whether rows have entered or left each cluster since that step,
+    # (n_clusters,).
     changed: dict[int, NDArray[np.bool_]] = field(default_factory=dict)
+    # First row of a block -> weights and sums of its clusters in that step.
     kept: dict[int, tuple[FloatArray, FloatArray]] = field(default_factory=dict)
+    # Centres near each row at the last step over all centres, (n_rows, n_listed); None if they are
+    # not listed.
     lists: NDArray[np.int32] | None = None
+    # Whether the present step compares rows with the centres of their lists only.
     near: bool = False
 
     @classmethod
@@ -253,13 +237,6 @@ class KeptBounds:
     """Keeps the bounds of every start of a problem from one hard step to the next.
 
     A start is identified by its centres, which are the array that the step before made.
-
-    Parameters
-    ----------
-    layout : Layout
-        Layout of the rows.
-    coordinates : Rows
-        Coordinates of the distances.
     """
 
     def __init__(self, layout: Layout, coordinates: Rows) -> None:

@@ -27,7 +27,8 @@ from daskmm.numerics.sparse_rows import dense
 
 FloatArray = NDArray[np.float64]
 
-# Rows drawn per new cluster; more lower the cost of a tree by less than they cost in memory.
+# Rows drawn per new cluster. More rows would lower the cost of a tree little for the memory that
+# they take.
 ROWS_PER_CLUSTER = 48
 # Hard steps within a cluster, the relative change that ends them, and how far they move centres.
 _MAX_ITER, _TOL, _RELAXATIONS = 20, 1e-3, (1.5,)
@@ -35,24 +36,13 @@ _MAX_ITER, _TOL, _RELAXATIONS = 20, 1e-3, (1.5,)
 
 @dataclass(frozen=True)
 class Drawn:
-    """Rows drawn of some blocks, sorted by cluster and key.
+    """Rows drawn of some blocks, sorted by cluster and key."""
 
-    Attributes
-    ----------
-    labels : ndarray of int32 of shape (n_drawn,)
-        Cluster of each row.
-    keys : ndarray of shape (n_drawn,)
-        Random numbers; of each cluster the rows with the smallest keys are kept.
-    rows : ndarray of shape (n_drawn, n_features)
-        The rows in the model's coordinates.
-    weights : ndarray of shape (n_drawn,)
-        Their sample weights.
-    """
-
-    labels: NDArray[np.int32]
+    labels: NDArray[np.int32]  # cluster of each row, (n_drawn,)
+    # Random numbers, (n_drawn,); each cluster keeps its rows with the smallest keys.
     keys: FloatArray
-    rows: NDArray
-    weights: FloatArray
+    rows: NDArray  # in the model's coordinates, (n_drawn, n_features)
+    weights: FloatArray  # sample weights of the rows, (n_drawn,)
 
     def kept(self, most: int, n_clusters: int) -> Self:
         """Return at most so many rows of each cluster, those with the smallest keys."""
@@ -70,24 +60,17 @@ class Drawn:
 
 @dataclass(frozen=True)
 class DrawnRows:
-    """Rows drawn of each cluster, with totals of all of its rows.
-
-    Attributes
-    ----------
-    drawn : tuple of Drawn
-        Rows of several groups of blocks. They are merged only once their number has doubled, since
-        each merge copies them.
-    weights, costs : ndarray of shape (n_clusters,)
-        Weight, and weighted sum of the distances from the centre, of all rows of each cluster.
-    most : int
-        Largest number of rows to keep of a cluster.
-    """
+    """Rows drawn of each cluster, with totals of all of its rows."""
 
     any_order: ClassVar[bool] = True
+    # Rows of several groups of blocks. They are merged only once their number has doubled, since
+    # each merge copies them.
     drawn: tuple[Drawn, ...]
+    # Weight, and weighted sum of the distances from the centre, of all rows of each cluster,
+    # (n_clusters,).
     weights: FloatArray
     costs: FloatArray
-    most: int
+    most: int  # largest number of rows to keep of a cluster
 
     def __add__(self, other: Self) -> Self:
         drawn = (*self.drawn, *other.drawn)
@@ -144,31 +127,13 @@ def divided(
     by: str,
     seed: int,
 ) -> tuple[FloatArray, NDArray[np.int64]]:
-    """Divide each cluster on rows of its own, in one pass.
+    """Divide each cluster on rows of its own, in one pass, so that there are `n_clusters` parts.
 
-    Parameters
-    ----------
-    passes : Passes
-        Passes over the table.
-    coordinates : Rows
-        The model's coordinates.
-    state : CenterState
-        The clusters to divide.
-    n_clusters : int
-        Number of clusters after it.
-    by : {"cost", "size", "equal"}
-        How many of them each cluster is divided into: in proportion to the cost or to the weight of
-        its rows, or as many as the others.
-    seed : int
-        Seed of the draws.
-
-    Returns
-    -------
-    centers : ndarray of shape (n_found, n_features)
-        New centres in the model's coordinates; fewer than `n_clusters` if some clusters have fewer
-        distinct rows than they should have parts.
-    parents : ndarray of int of shape (n_found,)
-        The cluster that each of them is a part of.
+    `by` says how the parts are shared out among clusters: in proportion to the cost ("cost") or to
+    the weight ("size") of their rows, or equally ("equal"). The result has the new centres in the
+    model's coordinates, (n_found, n_features), and the cluster that each of them is a part of.
+    There are fewer than `n_clusters` if some clusters have fewer distinct rows than they should
+    have parts.
     """
     k = len(state.centers)
     # Parts are not known before the pass. No cluster draws more rows than twice a mean one.
@@ -224,20 +189,8 @@ def parts_of(
 ) -> FloatArray:
     """Return the centres of the parts of a cluster, which hard steps on its rows find.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features)
-        Rows of the cluster, in the model's coordinates.
-    weights : ndarray of shape (n_rows,)
-        Their sample weights.
-    n_parts : int
-        Number of parts; there are fewer if fewer rows are distinct.
-    center : ndarray of shape (n_features,)
-        Centre of the cluster, which an undivided one keeps.
-    distortion : Distortion
-        Distortion in these coordinates.
-    seed : int
-        Seed of the start.
+    Rows are in the coordinates of the distortion, (n_rows, n_features). There are fewer than
+    `n_parts` if fewer rows are distinct; an undivided cluster keeps its `center`.
     """
     distinct = distinct_rows(rows)
     if n_parts == 1 or len(distinct) <= 1:
@@ -270,22 +223,9 @@ def labels_along_tree(
 ) -> NDArray[np.int32]:
     """Walk down a tree of clusters with each row of one block, to the nearest part at each level.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features)
-        A block in the input's units.
-    position : Position
-        Place of the block in the table.
-    coordinates : Rows
-        The model's coordinates.
-    leaves : CenterState
-        Clusters of the last level.
-    above : ndarray of int of shape (n_leaves,)
-        Cluster of the wanted level that contains each leaf.
-    levels : sequence of CenterState
-        Clusters of all levels, those of the last one included.
-    parents : sequence of ndarray of int
-        For each level below the first, the cluster of the level above that contains each cluster.
+    Rows are in the input's units. `levels` are the clusters of all levels, the last of which are
+    the leaves; `parents` has, for each level below the first, the cluster of the level above that
+    contains each cluster. `above` is the cluster of the wanted level that contains each leaf.
     """
     labels = labels_of(rows, position, coordinates, levels[0])
     for state, own in zip(levels[1:], parents, strict=True):

@@ -1,7 +1,7 @@
 """Greedy k-means++ for many clusters, within coarse cells of the rows.
 
 Greedy k-means++ computes 2 + log k times as many distances as a hard step, and memory rather than
-the processor limits its speed. Within a cell it costs next to nothing: centres compete only for
+the processor limits its speed. It costs next to nothing within a cell: centres compete only for
 the rows of their cell, and each cell gets centres in proportion to the cost of its rows. A few hard
 steps within the cells follow. The border of a cell may cut a cluster. Such a cluster is whole in
 another partition of the rows into cells, so the centres are chosen among those of several
@@ -60,24 +60,10 @@ def candidates_by_cells(
 ) -> tuple[FloatArray, FloatArray]:
     """Return candidates for the centres, and the weight of the rows nearest to each.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features)
-        In the model's coordinates, without missing values; more than `PARTITIONS` per cluster.
-    weights : ndarray of shape (n_rows,)
-        Sample weights, positive.
-    n_clusters : int
-        Number of clusters.
-    seed : int
-        Seed of all partitions.
-
-    Returns
-    -------
-    centers : ndarray of shape (n_candidates, n_features)
-        At most `PARTITIONS` per cluster, one partition after the other; fewer than one per cluster
-        if so few rows are distinct.
-    weights : ndarray of shape (n_candidates,)
-        Positive weights.
+    Rows are in the model's coordinates, have no missing values and positive weights, and are more
+    than `PARTITIONS` per cluster. Candidates are at most `PARTITIONS` per cluster, one partition
+    after the other, and fewer than one per cluster if so few rows are distinct; their weights are
+    positive.
     """
     if len(rows) > _ROWS_PER_CLUSTER * n_clusters:
         n_rows, drawn = _ROWS_PER_CLUSTER * n_clusters, np.random.default_rng([seed, len(rows)])
@@ -97,23 +83,11 @@ def chosen_by_cells(
     n_clusters: int,
     seeds: Sequence[int | np.random.SeedSequence],
 ) -> list[NDArray[np.intp]]:
-    """Choose among candidates by greedy k-means++ within large cells.
+    """Choose among candidates by greedy k-means++ within large cells, once for each seed.
 
-    Parameters
-    ----------
-    candidates : ndarray of shape (n_candidates, n_features)
-        At least `n_clusters` candidates; those of the first partition or fit come first.
-    weights : ndarray of shape (n_candidates,)
-        Weights of the candidates, positive.
-    n_clusters : int
-        Number of candidates to choose.
-    seeds : sequence of int or SeedSequence
-        Seed of each choice.
-
-    Returns
-    -------
-    list of ndarray of shape (n_clusters,)
-        Indices of the chosen candidates, for each seed.
+    There are at least `n_clusters` candidates, of positive weight; those of the first partition or
+    fit come first. The result is the indices of the chosen candidates, (n_clusters,), for each
+    seed.
     """
     n_cells = -(-n_clusters // CLUSTERS_PER_CELL)
     cell = np.zeros(len(candidates), np.int64)
@@ -139,27 +113,15 @@ def chosen_by_cells(
 
 @dataclass(frozen=True)
 class _Cells:
-    """Rows sorted by their coarse cell.
+    """Rows sorted by their coarse cell."""
 
-    Attributes
-    ----------
-    order : ndarray of shape (n_rows,)
-        Index of each row before sorting.
-    rows : ndarray of shape (n_rows, n_features), float32
-        Rows minus the mean of their cell, in units of the largest range of a feature.
-    weights : ndarray of shape (n_rows,)
-        Weights of the rows.
-    norms : ndarray of shape (n_rows,), float32
-        Squared norms of the rows.
-    slices : list of slice
-        Rows of each cell; none is empty.
-    """
-
-    order: NDArray[np.intp]
+    order: NDArray[np.intp]  # index of each row before sorting, (n_rows,)
+    # Rows minus the mean of their cell, in units of the largest range of a feature,
+    # (n_rows, n_features).
     rows: NDArray[np.float32]
-    weights: FloatArray
-    norms: NDArray[np.float32]
-    slices: list[slice]
+    weights: FloatArray  # (n_rows,)
+    norms: NDArray[np.float32]  # squared norms of the rows, (n_rows,)
+    slices: list[slice]  # rows of each cell; none is empty
 
     @classmethod
     def of(cls, rows: FloatArray, weights: FloatArray, cell: NDArray[np.int64]) -> Self:
@@ -215,10 +177,8 @@ def _candidates_of_partition(
 ) -> list[tuple[FloatArray, FloatArray]]:
     """Run greedy k-means++ and a few hard steps within the cells of one partition of the rows.
 
-    Returns
-    -------
-    list of one tuple
-        Centres, about `n_clusters`, and the positive weights of the rows nearest to them.
+    The list has one tuple: the centres, about `n_clusters`, and the positive weights of the rows
+    nearest to them.
     """
     coarse = _coarse(seen, weights, CELLS * math.isqrt(n_clusters), rng)
     cells = _Cells.of(rows, weights, nearest_centers(seen, coarse))
@@ -242,11 +202,8 @@ def _greedy(cells: _Cells, n_clusters: int, rng: np.random.Generator) -> NDArray
     probability proportional to the cost of its rows, and the best of the rows drawn in it becomes a
     centre.
 
-    Returns
-    -------
-    ndarray of int
-        Chosen rows, at least one of each cell; fewer than `n_clusters` if every row coincides with
-        a chosen one.
+    The chosen rows are at least one of each cell, and fewer than `n_clusters` if every row
+    coincides with a chosen one.
     """
     trials = 2 + int(np.log(n_clusters))
     uniforms = rng.random((n_clusters, 1 + trials))

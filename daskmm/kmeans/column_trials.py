@@ -66,18 +66,10 @@ def trials_of(
 
 @dataclass(frozen=True)
 class ColumnTrials(OnSample):
-    """Trials of sparse rows, or of columns of one or several features; NaN are missing values.
+    """Trials of sparse rows, or of columns of one or several features; NaN are missing values."""
 
-    Attributes
-    ----------
-    distortion : SquaredEuclidean or Mixed
-        Distortion in the model's coordinates.
-    groups : ndarray of int of shape (n_features,)
-        Column of each feature.
-    """
-
-    distortion: SquaredEuclidean | Mixed
-    groups: NDArray[np.int64]
+    distortion: SquaredEuclidean | Mixed  # in the model's coordinates
+    groups: NDArray[np.int64]  # column of each feature, (n_features,)
 
     @classmethod
     def of(
@@ -158,10 +150,7 @@ class ColumnTrials(OnSample):
     def halves(self, seed: int) -> list[tuple[NDArray[np.int64], ColumnTrials]]:
         """Split the features that vary at random into two tables of the same sparse rows.
 
-        Returns
-        -------
-        list of (ndarray of int, ColumnTrials)
-            The features of each half, and its table (dense if that is small).
+        Each half has its features and its table, which is dense if that is small.
         """
         order = np.random.default_rng(seed).permutation(np.flatnonzero(self.varying))
         found = []

@@ -83,24 +83,12 @@ _TRIMMED_PASSES = 3
 
 @dataclass(frozen=True)
 class CenterCosts:
-    """Costs of the stages of a fit of centres; each method is the cost of one stage.
+    """Costs of the stages of a fit of centres; each method is the cost of one stage."""
 
-    Attributes
-    ----------
-    layout : Layout
-        Layout of a table whose number of rows may be unknown.
-    sizes : SampleSizes or None
-        Rows of the samples; None if the number of rows is unknown.
-    method : Method
-        Choices of the fit.
-    threads : int
-        Threads of a worker.
-    """
-
-    layout: Layout
-    sizes: SampleSizes | None
+    layout: Layout  # of a table whose number of rows may be unknown
+    sizes: SampleSizes | None  # rows of the samples; None if the number of rows is unknown
     method: Method
-    threads: int
+    threads: int  # of a worker
 
     # What is known
 

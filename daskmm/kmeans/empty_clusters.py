@@ -18,18 +18,10 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class RandomRows:
-    """Move centres of emptied clusters to rows drawn from a sample (a `Relocation`).
+    """Move centres of emptied clusters to rows drawn from a sample (a `Relocation`)."""
 
-    Attributes
-    ----------
-    sample : Sample
-        Sample in the model's coordinates.
-    seed : int
-        Seed of the draws.
-    """
-
-    sample: Sample
-    seed: int
+    sample: Sample  # in the model's coordinates
+    seed: int  # of the draws
 
     def __call__(self, centers: FloatArray, sums: CenterSums, state: CenterState) -> CenterState:
         """Return the next state; draws depend only on the seed and the number of earlier draws."""
@@ -57,23 +49,9 @@ def split_coincident(
 ) -> tuple[Outcome[CenterState], int]:
     """Move coincident centres as if their clusters were empty, and take hard steps once more.
 
-    Parameters
-    ----------
-    problem : CentersProblem
-        Problem of all rows.
-    outcome : Outcome
-        Result of the fit so far.
-    schedule : Schedule
-        Schedule of the fit. Nothing is done unless it ends in hard steps and iterations are left.
-    context : FitContext
-        Journal, callbacks and clock of the fit.
-
-    Returns
-    -------
-    outcome : Outcome
-        The new outcome if it costs less, or the given one.
-    n_split : int
-        Number of centres that were moved.
+    Nothing is done unless the schedule ends in hard steps and iterations are left. The new outcome
+    is returned if it costs less, the given one otherwise, with the number of centres that were
+    moved.
     """
     left = schedule.max_iter - outcome.n_iter
     coincident = outcome.scored.coincident_centers

@@ -47,69 +47,35 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class CentersFit:
-    """A fit of centres so far.
+    """A fit of centres so far."""
 
-    Attributes
-    ----------
-    problem : CentersProblem
-        Steps over all rows, in the coordinates of the model.
-    survey : Survey
-        Result of the first pass, in the coordinates of the model.
-    method : Method
-        Choices of the fit, with the number of clusters and the schedule that are used.
-    seeds : list of int
-        The seed of the first pass, then one per start.
-    rng : RandomState
-        Draws more seeds for ``empty_cluster="restart"``.
-    context : FitContext
-        Journal, callbacks and request to stop.
-    given : ndarray of shape (n_clusters, n_features) or None
-        Centres to start from, in the input's units.
-    feature_weights : ndarray of shape (n_features,) or None
-        Feature weights of the given centres, where weights are learned: equal by default.
-    found : CenterState or None
-        Clusters that the choice of a parameter found: hard steps from them are one more start.
-    starts : sequence of CenterState or of ndarray of shape (n_clusters, n_features)
-        Starting centres, in the model's coordinates.
-    schedule : Schedule
-        That of the method, possibly from a lower first power.
-    search : Search or None
-        Runs on samples.
-    runs : list of Run
-        Runs in the space that the rows span.
-    result : Outcome
-        The best of the runs over all rows.
-    before : list of list of IterationRecord
-        For each start of the outcome, its history on samples; empty if there was none.
-    n_split : int
-        Number of coincident centres that were moved.
-    settled : bool
-        Whether turning the metric once more gains nothing.
-    most_even : Outcome or None
-        The outcome whose largest cluster is smallest, once clusters have been divided.
-    divided : bool
-        Whether no cluster that is too large can be divided further.
-    """
-
-    problem: CentersProblem
-    survey: Survey
-    method: Method
-    seeds: list[int]
-    rng: np.random.RandomState
+    problem: CentersProblem  # steps over all rows, in the model's coordinates
+    survey: Survey  # in the model's coordinates
+    method: Method  # with the number of clusters and the schedule that are used
+    seeds: list[int]  # the seed of the first pass, then one per start
+    rng: np.random.RandomState  # draws more seeds for ``empty_cluster="restart"``
     context: FitContext
+    # Centres to start from, in the input's units, (n_clusters, n_features); None without any.
     given: FloatArray | None = None
+    # Feature weights of the given centres where weights are learned, (n_features,); equal by
+    # default.
     feature_weights: FloatArray | None = None
+    # Clusters that the choice of a parameter found: hard steps from them are one more start.
     found: CenterState | None = None
+    # CenterStates, or starting centres in the model's coordinates, (n_clusters, n_features).
     starts: Sequence[Any] = ()
+    # Schedule of the method, possibly with a lower first power.
     schedule: Schedule = field(default_factory=lambda: Schedule(-np.inf))
-    search: Search | None = None
-    runs: Sequence[Run[CenterState]] = ()
-    result: Outcome[CenterState] = MADE_LATER
+    search: Search | None = None  # runs on samples
+    runs: Sequence[Run[CenterState]] = ()  # runs in the space that the rows span
+    result: Outcome[CenterState] = MADE_LATER  # the best of the runs over all rows
+    # For each start of the outcome, its history on samples; empty if there was none.
     before: Sequence[list[IterationRecord]] = ()
-    n_split: int = 0
-    settled: bool = False
+    n_split: int = 0  # number of coincident centres that were moved
+    settled: bool = False  # whether turning the metric once more gains nothing
+    # The outcome whose largest cluster is smallest, once clusters have been divided.
     most_even: Outcome[CenterState] | None = None
-    divided: bool = False
+    divided: bool = False  # whether no cluster that is too large can be divided further
 
     @property
     def lazy(self) -> bool:
@@ -295,7 +261,7 @@ def _with_bounded_sizes(fit: CentersFit) -> CentersFit:
 
 
 def _most_even(fit: CentersFit) -> CentersFit:
-    """Take the outcome whose largest cluster is smallest, since rounds may enlarge it again."""
+    """Take the outcome with the smallest largest cluster, which need not be the last one."""
     assert fit.most_even is not None
     return replace(fit, result=fit.most_even)
 
@@ -356,12 +322,7 @@ def _ends_in_hard_steps(fit: CentersFit) -> bool:
 def center_stages(method: Method, lazy: bool) -> list[Stage[CentersFit] | Repeat[CentersFit]]:
     """Return the stages of a fit of centres, after the choices made on its sample.
 
-    Parameters
-    ----------
-    method : Method
-        Choices of the fit.
-    lazy : bool
-        Whether the table is streamed.
+    `lazy` says whether the table is streamed.
     """
     fitted = [*_SEEDED, *_SAMPLED] if method.on_sample else _over_table(method, lazy)
     stages = list(fitted)
@@ -457,7 +418,7 @@ def _from_nearby(
 ) -> Schedule:
     """Return the schedule with a lower first power for many clusters, if it may be chosen.
 
-    At s_crit all centres fall onto the mean, but neighbouring ones fall onto each other below it
+    All centres fall onto the mean at s_crit, but neighbouring ones fall onto each other below it
     already. Where there are hundreds of clusters this undoes good starts and takes steps that gain
     nothing, so the critical power is that of the rows around the nearest centre of a start.
     """

@@ -52,24 +52,12 @@ _FASTER, _WINS = 4.0, 5e-3
 @registered
 @dataclass(frozen=True)
 class Majorizer(MeanSums):
-    """Majorizing function of the rows of one call or several, as a function of the state.
+    """Majorizing function of the rows of one call or several, as a function of the state."""
 
-    Attributes
-    ----------
-    n_rows : int
-        Number of rows, which does not fade.
-    weight : float
-        Sum of their sample weights.
-    constant : float
-        Part of `cost` that does not depend on the state.
-    kept : float
-        Share of their sample weights that the rows of a single call still have.
-    """
-
-    n_rows: int
-    weight: float
-    constant: float
-    kept: float = 1.0
+    n_rows: int  # this number does not fade
+    weight: float  # sum of the sample weights of these rows
+    constant: float  # part of `cost` that does not depend on the state
+    kept: float = 1.0  # share of their sample weights that the rows of a single call still have
 
     @classmethod
     def of(cls, sums: CenterSums, state: CenterState, weight: float, n_rows: int) -> Self:
@@ -128,36 +116,16 @@ Fading = Callable[[float], float]
 @registered
 @dataclass(frozen=True)
 class Updates:
-    """Records of all rows so far.
+    """Records of all rows so far."""
 
-    Attributes
-    ----------
-    s : float
-        The power of all records.
-    distortion : Distortion
-        Distortion in the model's coordinates.
-    reservoir : Reservoir
-        Sample of the rows.
-    records : KeyedRecords of Majorizer
-        Records of the calls.
-    searches : bool
-        Whether better clusters are searched on the sample.
-    unsampled : float
-        Weight that the rows of a fit still have; they are not in the sample.
-    weight_since : float
-        Weight of the rows that came after the last search.
-    shorter : ShorterMemory or None
-        Records that fade faster; None without a half-life.
-    """
-
-    s: float
-    distortion: Distortion
-    reservoir: Reservoir
-    records: KeyedRecords[Majorizer] = field(default_factory=KeyedRecords)
-    weight_since: float = 0.0
-    shorter: ShorterMemory | None = None
-    searches: bool = True
-    unsampled: float = 0.0
+    s: float  # the power of all records
+    distortion: Distortion  # in the model's coordinates
+    reservoir: Reservoir  # sample of the rows
+    records: KeyedRecords[Majorizer] = field(default_factory=KeyedRecords)  # records of the calls
+    weight_since: float = 0.0  # weight of the rows that came after the last search
+    shorter: ShorterMemory | None = None  # records that fade faster; None without a half-life
+    searches: bool = True  # whether better clusters are searched on the sample
+    unsampled: float = 0.0  # weight that the rows of a fit still have; they are not in the sample
 
     @property
     def keyed(self) -> dict[str, Majorizer]:
@@ -207,20 +175,12 @@ class ShorterMemory:
     While the clusters of the data stay the same, the shorter memory has the larger sampling error,
     and new rows cost more at its centres than at those of the longer memory. After a change they
     cost less, since the shorter memory has forgotten the rows from before.
-
-    Attributes
-    ----------
-    updates : Updates
-        The records.
-    state : CenterState
-        The state that minimises their sum.
-    cost, longer_cost : float
-        Costs of the rows of all calls, with earlier rows faded, at this state and at the state of
-        the longer memory. The rows of a call are scored before they are added.
     """
 
-    updates: Updates
-    state: CenterState
+    updates: Updates  # the records
+    state: CenterState  # the state that minimises their sum
+    # Costs of the rows of all calls, with earlier rows faded, at this state and at the state of the
+    # longer memory. The rows of a call are scored before they are added.
     cost: float = 0.0
     longer_cost: float = 0.0
 
@@ -245,28 +205,10 @@ def updated(
 ) -> Memory:
     """Visit new rows once, and return all records and the state that minimises their sum.
 
-    Parameters
-    ----------
-    updates : Updates
-        Records of earlier rows.
-    passes : Passes
-        Passes over the new rows.
-    coordinates : Rows
-        The model's coordinates.
-    state : CenterState
-        State of the model so far.
-    update : Update
-        The algorithm's update.
-    key : str, optional
-        Name of the call; the record of an earlier call with the same key is replaced.
-    fading : callable, optional
-        Returns the factor by which earlier rows fade; without it they keep their weight. A call
-        with a known key fades nothing, and its rows get the weight that the replaced rows had.
-
-    Raises
-    ------
-    ValueError
-        If values cannot be used, naming block and row.
+    The record of an earlier call with the same key is replaced. `fading` returns the factor by
+    which earlier rows fade; without it they keep their weight. A call with a known key fades
+    nothing, and its rows get the weight that the replaced rows had. Values that cannot be used
+    raise ValueError, whose message names block and row.
     """
     state = replace(state, s=updates.s, distortion=updates.distortion)
     memories = [(replace(updates, shorter=None), state)]
@@ -428,12 +370,8 @@ def _visited(
 ) -> tuple[_Visit, list[Memory]]:
     """Test all values and compute the sums at each state, in one pass.
 
-    The memories, with the states that were used, are returned too.
-
-    Raises
-    ------
-    ValueError
-        If there are no rows, none has weight, or values cannot be used.
+    The memories, with the states that were used, are returned too. ValueError is raised if there
+    are no rows, none has weight, or values cannot be used.
     """
     passes.count_rows()
     if passes.blocks.layout.n_rows == 0:
@@ -496,20 +434,8 @@ def record_of_fit(
     of their clusters. EWP's dispersions D follow from the weights w ∝ exp(−D/λ) and from the mean
     cost Σ_l w_l D_l. For norms, all rows are assumed to be at the mean distance from their centre.
 
-    Parameters
-    ----------
-    state : CenterState
-        State of the fitted model.
-    cluster_sizes : ndarray of shape (n_clusters,)
-        Weights of the clusters.
-    value_shares : ndarray of shape (n_clusters, n_features) or None
-        Share of each cluster's rows that have a value; None if no value is missing.
-    inertia : float
-        Sum of the distances of the rows to their centres.
-    update : Update
-        The algorithm's update.
-    n_rows : int
-        Number of rows of the fit.
+    `value_shares`, (n_clusters, n_features), are the shares of each cluster's rows that have a
+    value; None if no value is missing.
     """
     centers, w = state.centers, state.feature_weights
     weight = float(cluster_sizes.sum())

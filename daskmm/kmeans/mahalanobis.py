@@ -34,10 +34,8 @@ _LEAST_VARIANCE = 1e-10
 def given_precision(parameters: dict[str, Any] | None, n_features: int) -> FloatArray | None:
     """Return the matrix given as ``metric_params={"VI": matrix}``; None if it is to be learned.
 
-    Raises
-    ------
-    ValueError
-        If another parameter is given, or VI is not a symmetric positive definite matrix.
+    ValueError is raised if another parameter is given, or VI is not a symmetric positive definite
+    matrix.
     """
     if parameters is None:
         return None
@@ -86,27 +84,10 @@ def turned(
 ) -> tuple[CentersProblem, Outcome[CenterState], bool] | None:
     """Learn the matrix from the clusters, and take hard steps in its coordinates.
 
-    Parameters
-    ----------
-    problem : CentersProblem
-        Steps over all rows, in whitened coordinates.
-    outcome : Outcome
-        Outcome so far, with fewer iterations than the schedule's `max_iter`.
-    schedule : Schedule
-        Schedule of the fit: its `max_iter` limits all iterations together.
-    context : FitContext
-        Journal, callbacks and request to stop.
-
-    Returns
-    -------
-    problem : CentersProblem
-        Steps in the coordinates of the new matrix.
-    outcome : Outcome
-        Outcome in these coordinates, whose histories continue the earlier ones.
-    settled : bool
-        Whether the cost fell by no more than the schedule's `tol`.
-
-    None is returned instead if the cost did not fall.
+    The outcome so far has fewer iterations than the schedule's `max_iter`, which limits all
+    iterations together. The result is the problem and the outcome in the coordinates of the new
+    matrix, where histories continue the earlier ones, and whether the cost fell by no more than the
+    schedule's `tol`. It is None if the cost did not fall.
     """
     coordinates = problem.coordinates
     assert isinstance(coordinates, WhitenedCoordinates)

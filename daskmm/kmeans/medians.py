@@ -26,17 +26,8 @@ def with_exact_medians(
 ) -> Outcome[CenterState]:
     """Replace the best start's centres by the medians of their rows while that lowers the cost.
 
-    Parameters
-    ----------
-    problem : CentersProblem
-        Steps over rows in memory, with a norm as distance.
-    outcome : Outcome
-        Outcome of a fit that ended in hard steps.
-
-    Returns
-    -------
-    Outcome
-        Outcome with the same histories, whose cost is not higher.
+    Rows are in memory, their distance is a norm, and the outcome is that of a fit that ended in
+    hard steps. The new outcome has the same histories, and its cost is not higher.
     """
     blocks = problem.passes.blocks
     rows = np.concatenate([problem.coordinates.to_model(part) for part in blocks.parts])

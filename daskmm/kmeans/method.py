@@ -26,62 +26,30 @@ RELAXATIONS = (*[1.5] * 3, *[2.0] * 6, 1.5)
 
 @dataclass(frozen=True)
 class Method:
-    """Choices of a fit of centres that determine its stages and their costs.
+    """Choices of a fit of centres that determine its stages and their costs."""
 
-    Attributes
-    ----------
-    n_clusters : int
-        Number of clusters, or the largest one that may be chosen.
-    n_starts : int
-        Number of starts, which share each pass.
-    schedule : Schedule
-        Schedule of the powers; before data are read, it is the expected one.
-    on_sample : bool
-        Whether to anneal on the sample, with passes over the full data for hard steps only.
-    init : {"k-means++", "k-means||", "random", "given"}
-        How starting centres are found.
-    family : type of Distortion
-        Class of the distortion.
-    weighted : bool
-        Whether feature weights are learned.
-    hedged : bool
-        Whether every start of an annealing is also run with hard steps alone.
-    partial : bool
-        Whether values may be missing.
-    tries_lam : bool
-        Whether penalties of the feature weights are tried on the sample.
-    restarts : bool
-        Whether to restart at the learned feature weights (see `daskmm.kmeans.restarts`).
-    n_landmarks : int
-        Number of Nyström features of each row; 0 if the rows themselves are clustered.
-    empty_cluster : {"farthest", "random", "restart", "error"}
-        How the centre of an empty cluster is treated.
-    trim : float
-        Share of the rows that hard steps leave out.
-    max_cluster_size : int, float or None
-        Bound of `daskmm.kmeans.bounded_sizes.largest_weight`.
-    learns_metric : bool
-        Whether the matrix of the Mahalanobis distance is learned.
-    by_distance : bool
-        Whether rows are sampled by their distance, in another pass, if the data have heavy tails.
-    """
-
-    n_clusters: int
-    n_starts: int
-    schedule: Schedule
+    n_clusters: int  # number of clusters, or the largest one that may be chosen
+    n_starts: int  # all starts share each pass
+    schedule: Schedule  # the expected one before data are read
+    # Whether to anneal on the sample, with passes over the full data for hard steps only.
     on_sample: bool
+    # How starting centres are found: "k-means++", "k-means||", "random" or "given".
     init: str = "k-means++"
     family: type[Distortion] = SquaredEuclidean
-    weighted: bool = False
-    hedged: bool = True
-    partial: bool = False
-    tries_lam: bool = False
+    weighted: bool = False  # whether feature weights are learned
+    hedged: bool = True  # whether every start of an annealing is also run with hard steps alone
+    partial: bool = False  # whether values may be missing
+    tries_lam: bool = False  # whether penalties of the feature weights are tried on the sample
+    # Whether to restart at the learned feature weights (see `daskmm.kmeans.restarts`).
     restarts: bool = False
+    # Number of Nyström features of each row; 0 if the rows themselves are clustered.
     n_landmarks: int = 0
+    # How the centre of an empty cluster is treated: "farthest", "random", "restart" or "error".
     empty_cluster: str = "farthest"
-    trim: float = 0.0
-    max_cluster_size: float | None = None
-    learns_metric: bool = False
+    trim: float = 0.0  # share of the rows that hard steps leave out
+    max_cluster_size: float | None = None  # bound of `daskmm.kmeans.bounded_sizes.largest_weight`
+    learns_metric: bool = False  # whether the matrix of the Mahalanobis distance is learned
+    # Whether rows are sampled by their distance, in another pass, if the data have heavy tails.
     by_distance: bool = False
 
     @property

@@ -38,18 +38,9 @@ def near_rows(
 ) -> NDArray[np.bool_]:
     """Return a mask of the rows that are not among the farthest from their centres.
 
-    Parameters
-    ----------
-    sample : Sample
-        Rows in the coordinates of the distortion.
-    n_clusters : int
-        Number of clusters. With more than `MANY_CLUSTERS`, rows are compared with so many centres.
-    trim : float
-        Share of the weight of the rows that are far. At least `n_clusters` rows are near.
-    seed : int
-        Seed of the starts.
-    distortion : Distortion
-        Distortion in these coordinates.
+    The far rows have the share `trim` of the weight; at least `n_clusters` rows are near. The
+    sample is in the coordinates of the distortion. Rows are compared with at most `MANY_CLUSTERS`
+    centres.
     """
     rows, weights, k = sample.rows, sample.weights, min(n_clusters, MANY_CLUSTERS)
     update = PowerUpdate(distortion, has_holes(rows), trim=trim)
@@ -69,20 +60,8 @@ def without_far_rows(
 ) -> Survey:
     """Return the result of the first pass with the near rows of its sample marked.
 
-    Scales and variances become those of the near rows.
-
-    Parameters
-    ----------
-    survey : Survey
-        Result of the first pass.
-    n_clusters : int
-        Number of clusters.
-    trim : float
-        Share of the rows that are far.
-    seed : int
-        Seed of the starts.
-    standardize, weigh_shares
-        They have the meaning that `daskmm.engine.first_pass.first_pass` gives them.
+    Scales and variances become those of the near rows. `trim` is the share of the rows that are
+    far; `standardize` and `weigh_shares` are those of `daskmm.engine.first_pass.first_pass`.
     """
     sample, coordinates, distortion = survey.sample, survey.coordinates, survey.distortion
     if isinstance(distortion, Cosine):

@@ -55,23 +55,12 @@ class Reservoir:
 
     A row of weight v has the priority log(e/v), where e is drawn from the exponential distribution.
     The rows with the lowest priorities are kept. Fading raises priorities.
-
-    Attributes
-    ----------
-    size : int
-        Largest number of rows.
-    rows : ndarray of shape (n_rows, n_features), float64
-        Rows in the model's coordinates.
-    priorities : ndarray of shape (n_rows,)
-        Priorities of the rows.
-    origins : ndarray of int64 of shape (n_rows,)
-        Number of the key of each row's call.
     """
 
-    size: int
-    rows: FloatArray
-    priorities: FloatArray
-    origins: NDArray[np.int64]
+    size: int  # largest number of rows
+    rows: FloatArray  # in the model's coordinates, (n_rows, n_features)
+    priorities: FloatArray  # (n_rows,)
+    origins: NDArray[np.int64]  # number of the key of each row's call, (n_rows,)
 
     @classmethod
     def empty(cls, size: int, n_features: int) -> Self:
@@ -115,28 +104,16 @@ class Reservoir:
 
 @dataclass(frozen=True)
 class Renewal:
-    """Better clusters, and how the sample divides earlier clusters among them.
+    """Better clusters, and how the sample divides earlier clusters among them."""
 
-    Attributes
-    ----------
-    state : CenterState
-        The better clusters.
-    earlier, later : ndarray of int of shape (n_parts,)
-        Earlier cluster of each part, and better cluster that the part goes to.
-    shares : ndarray of shape (n_parts,)
-        The part's share of the earlier cluster's rows.
-    offsets : ndarray of shape (n_parts, n_features)
-        Mean of the part's rows minus the mean of the earlier cluster.
-    change : float
-        Change of the mean cost per row.
-    """
-
-    state: CenterState
+    state: CenterState  # the better clusters
+    # Earlier cluster of each part, and better cluster that the part goes to, (n_parts,).
     earlier: NDArray[np.int64]
     later: NDArray[np.int64]
-    shares: FloatArray
+    shares: FloatArray  # the part's share of the earlier cluster's rows, (n_parts,)
+    # Mean of the part's rows minus the mean of the earlier cluster, (n_parts, n_features).
     offsets: FloatArray
-    change: float
+    change: float  # change of the mean cost per row
 
     def divide(self, masses: FloatArray, sums: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Divide masses (per cluster, or per cluster and feature) and sums among new clusters."""

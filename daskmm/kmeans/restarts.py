@@ -33,45 +33,22 @@ _FALLS_LEFT, _HOPELESS = 8.0, 3
 
 @dataclass(frozen=True)
 class Restarts:
-    """Run fresh starts on a sample at given feature weights.
+    """Run fresh starts on a sample at given feature weights."""
 
-    Attributes
-    ----------
-    sample : Sample
-        Rows in the model's coordinates.
-    n_starts : int
-        Restarts per state.
-    seed : int
-        Seed of the restarts.
-    lazy : bool
-        Whether to run on the active dask scheduler, or on threads here; one task per restart, or
-        per state if the sample is wide.
-    metric : Metric
-        Metric of the rows in the model's coordinates.
-    """
-
-    sample: Sample
-    n_starts: int
+    sample: Sample  # in the model's coordinates
+    n_starts: int  # per state
     seed: int
+    # Whether to run on the active dask scheduler, or on threads here; one task per restart, or per
+    # state if the sample is wide.
     lazy: bool
-    metric: Metric = PLAIN
+    metric: Metric = PLAIN  # of the rows in the model's coordinates
 
     def of(self, states: Sequence[CenterState], context: FitContext) -> list[CenterState | None]:
         """Look for better centres at the same feature weights.
 
-        Parameters
-        ----------
-        states : sequence of CenterState
-            States with feature weights.
-        context : FitContext
-            Context of the fit. If an interrupt stops it, no better state is returned.
-
-        Returns
-        -------
-        list of CenterState or None
-            The best restart of each state, ready for hard steps; None if the state is as good.
-            Restarts are compared by Σ_l w_l V_l (1 − R_l), the weighted variance within clusters
-            on the sample.
+        The result is the best restart of each state, ready for hard steps, or None if the state is
+        as good. Restarts are compared by Σ_l w_l V_l (1 − R_l), the weighted variance within
+        clusters on the sample. If an interrupt stops the fit, no better state is returned.
         """
         trials = trials_of(self.sample, len(self.sample.rows), self.seed, self.metric)
         seeds = spawned(self.seed, self.n_starts)
@@ -128,25 +105,10 @@ def cheaper(
 ) -> Outcome[CenterState]:
     """Take hard steps from another state, and return the outcome with the lower cost.
 
-    Parameters
-    ----------
-    outcome : Outcome
-        Outcome of a fit over all rows that has converged with iterations left.
-    problem : CentersProblem
-        Steps over all rows.
-    state : CenterState
-        State from which the hard steps start.
-    schedule : Schedule
-        Schedule of the fit; its `max_iter` limits all iterations together.
-    context : FitContext
-        Journal, callbacks and request to stop.
-    while_promising : bool
-        Whether to end the steps where their cost will hardly fall below that of the outcome.
-
-    Returns
-    -------
-    Outcome
-        If the other state is cheaper, the history of the best run continues with its iterations.
+    The given outcome, of a fit over all rows, has converged with iterations left; the schedule's
+    `max_iter` limits all iterations together. If the other state is cheaper, the history of the
+    best run continues with its iterations. With `while_promising`, the steps end where their cost
+    will hardly fall below that of the given outcome.
     """
     later = replace(schedule, s0=-np.inf, max_iter=schedule.max_iter - outcome.n_iter)
     before, cost = len(outcome.run.history), _cost(outcome, problem)
@@ -163,24 +125,13 @@ def cheaper(
 
 @dataclass
 class _MayEndBelow:
-    """Continue a start while its hard steps may end below a cost (a `daskmm.mm.driver.Race`).
+    """Continue a start while its hard steps may end below a cost (a `daskmm.mm.driver.Race`)."""
 
-    Attributes
-    ----------
-    cost : float
-        Cost below which the start must end, per unit of weight, without penalty.
-    patience : int
-        Number of first steps that are taken in any case: the cost of over-relaxed steps falls late.
-    before : float
-        Cost at the step before.
-    hopeless : int
-        Number of latest steps in a row at which the cost could not fall far enough.
-    """
-
-    cost: float
+    cost: float  # cost below which the start must end, per unit of weight, without penalty
+    # Number of first steps that are taken in any case: the cost of over-relaxed steps falls late.
     patience: int = 0
-    before: float = math.inf
-    hopeless: int = 0
+    before: float = math.inf  # cost at the step before
+    hopeless: int = 0  # number of latest steps in a row at which the cost could not fall far enough
 
     def __call__(self, costs: Sequence[float]) -> list[int]:
         (now,) = costs

@@ -63,16 +63,7 @@ def recombinations(
     algorithm that exploits k-means++ for recombination", IEEE Trans. Evol. Comput. 26, 2022).
     Distances and initial feature weights are those of the cheapest run.
 
-    Parameters
-    ----------
-    runs : sequence of Run
-        Runs that ended in hard steps, not all of the same cost.
-    seeds : sequence of SeedSequence
-        One seed per new start.
-
-    Returns
-    -------
-    list of CenterState
+    The runs ended in hard steps, and not all have the same cost. There is one new start per seed.
     """
     best = cheapest(runs, 1)[0].state
     pool = np.concatenate([run.state.centers for run in runs])
@@ -88,16 +79,8 @@ def drawn_starts(
 ) -> list[CenterState]:
     """Choose centres of hard starts among points, by greedy k-means++, one start per seed.
 
-    Parameters
-    ----------
-    pool : ndarray of shape (n_points, n_features)
-        Points among which centres are chosen.
-    chances : ndarray of shape (n_points,)
-        Weights of the points.
-    like : CenterState
-        State from which distances, feature weights and the number of centres are taken.
-    seeds : sequence of SeedSequence
-        One seed per start.
+    Points of the pool, (n_points, n_features), have the weights `chances`. Distances, feature
+    weights and the number of centres are those of the state `like`.
     """
     k, w = len(like.centers), like.feature_weights
     seen = pool if w is None else pool * np.sqrt(w)
@@ -150,30 +133,15 @@ _WORTH_ANOTHER = 1e-3
 
 @dataclass(frozen=True)
 class SampledRows:
-    """The rows to anneal on, and the steps to take on them, as tasks get them.
+    """The rows to anneal on, and the steps to take on them, as tasks get them."""
 
-    Attributes
-    ----------
-    sample : Sample
-        Rows in the model's coordinates, without those that a fit with `trim` leaves out.
-    update : Update
-        The MM steps over the table.
-    spread : float
-        Mean squared distance of the rows from their mean.
-    dtype : numpy.dtype
-        Floating dtype of the steps, which is that of the table's steps.
-    n_clusters : int
-        Number of clusters.
-    n_passes : int
-        Passes over the full data so far, for the records of iterations on samples.
-    """
-
+    # Rows in the model's coordinates, without those that a fit with `trim` leaves out.
     sample: Sample
-    update: Update
-    spread: float
-    dtype: np.dtype
+    update: Update  # the MM steps over the table
+    spread: float  # mean squared distance of the rows from their mean
+    dtype: np.dtype  # that of the table's steps
     n_clusters: int
-    n_passes: int = 0
+    n_passes: int = 0  # passes over the full data so far, for the records of iterations on samples
 
     def problem(self) -> CentersProblem:
         """Return the problem of the sample's rows.
@@ -194,57 +162,27 @@ class SampledRows:
 
 @dataclass(frozen=True)
 class Search:
-    """Starts on samples, and their runs so far.
+    """Starts on samples, and their runs so far."""
 
-    Attributes
-    ----------
-    rows : SampledRows
-        The rows to anneal on.
-    starts : sequence of CenterState or of ndarray of shape (n_clusters, n_features)
-        States or centres to start from, in the model's coordinates.
-    schedule : Schedule
-        Schedule of the annealing.
-    seed : int
-        Seed of recombinations and restarts.
-    context : FitContext
-        Journal, callbacks and request to stop.
-    lazy : bool
-        Whether to run one task per start on the active dask scheduler, or on threads here.
-    larger_sample : Sample or None
-        Rows in the input's units, for hard steps.
-    coordinates : Rows or None
-        The model's coordinates, for the larger sample.
-    restarts : bool
-        Whether to restart at the learned feature weights (see `daskmm.kmeans.restarts`).
-    metric : Metric
-        Metric of the rows in the model's coordinates.
-    found : CenterState or None
-        One more start, for hard steps alone.
-    runs : list of Run
-        One run per start, then one with hard steps only for each start that has both.
-    generation : int
-        Number of recombinations so far.
-    settled : bool
-        Whether the last recombination gained too little for another one.
-    polished : list of Run or None
-        Runs that continue on the table after the larger sample; their histories include all
-        samples.
-    """
-
-    rows: SampledRows
+    rows: SampledRows  # the rows to anneal on
+    # CenterStates, or centres in the model's coordinates, (n_clusters, n_features).
     starts: Sequence[FloatArray | CenterState]
-    schedule: Schedule
-    seed: int
+    schedule: Schedule  # of the annealing
+    seed: int  # of recombinations and restarts
     context: FitContext
+    # Whether to run one task per start on the active dask scheduler, or on threads here.
     lazy: bool = False
-    larger_sample: Sample | None = None
-    coordinates: Rows | None = None
+    larger_sample: Sample | None = None  # rows in the input's units, for hard steps
+    coordinates: Rows | None = None  # the model's coordinates, for the larger sample
+    # Whether to restart at the learned feature weights (see `daskmm.kmeans.restarts`).
     restarts: bool = False
-    metric: Metric = PLAIN
-    found: CenterState | None = None
+    metric: Metric = PLAIN  # of the rows in the model's coordinates
+    found: CenterState | None = None  # one more start, for hard steps alone
+    # One run per start, then one with hard steps only for each start that has both.
     runs: Sequence[Run[CenterState]] = ()
-    generation: int = 0
-    settled: bool = False
+    generation: int = 0  # number of recombinations so far
+    settled: bool = False  # whether the last recombination gained too little for another one
+    # Runs that continue on the table after the larger sample; their histories include all samples.
     polished: Sequence[Run[CenterState]] | None = None
 
     @property
@@ -448,14 +386,8 @@ def worth_polishing(
 ) -> list[int]:
     """Return the indices of the starts that may end as the best one, the cheapest first.
 
-    Parameters
-    ----------
-    costs : sequence of float
-        Hard costs on a sample.
-    margin : float
-        Share of the best cost by which the costs of other starts may exceed it.
-    most : int
-        Number of starts, at most.
+    These are at most `most` starts, whose hard costs on a sample exceed the lowest cost by no more
+    than the share `margin` of it.
     """
     scale = abs(min(costs))
     order = cheapest_first(costs, scale)

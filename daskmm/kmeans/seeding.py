@@ -38,19 +38,8 @@ def starting_centers(
 ) -> list[FloatArray]:
     """Choose starting centres, one set per seed.
 
-    Parameters
-    ----------
-    method : {"k-means++", "k-means||", "random"}
-        "k-means++" (greedy) and "random" choose among the sample of the first pass; "k-means||"
-        takes passes of its own, shared by all seeds.
-    passes : Passes
-        Passes over the table.
-    survey : Survey
-        Results of the first pass.
-    n_clusters : int
-        Number of centres.
-    seeds : ndarray of int
-        Seed of each start.
+    "k-means++" (greedy) and "random" choose among the sample of the first pass; "k-means||" takes
+    passes of its own, shared by all seeds.
     """
     if method == "k-means||":
         return _scalable(passes, survey, n_clusters, seeds)
@@ -63,17 +52,8 @@ def starting_centers(
 def given_centers(centers: FloatArray, survey: Survey) -> FloatArray:
     """Convert given centres to the model's coordinates, and move them off the edges of the domain.
 
-    Parameters
-    ----------
-    centers : ndarray of shape (n_clusters, n_features)
-        Centres in the input's units.
-    survey : Survey
-        Results of the first pass.
-
-    Raises
-    ------
-    ValueError
-        If they are outside of the distortion's domain, or their squares overflow.
+    Centres, (n_clusters, n_features), are in the input's units. ValueError is raised if they are
+    outside of the distortion's domain, or their squares overflow.
     """
     distortion = survey.distortion
     with np.errstate(over="ignore", invalid="ignore"):  # tested below
@@ -159,26 +139,10 @@ def greedy_rows(
     As in scikit-learn for squared distances, each centre is the best of 2 + log k rows that are
     drawn with probability proportional to weight and distance.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features)
-        Rows in the model's coordinates; NaN are missing values.
-    weights : ndarray of shape (n_rows,)
-        Sample weights.
-    n_clusters : int
-        Number of centres.
-    seed : int or SeedSequence
-        Seed of the draws.
-    distortion : Distortion
-        Distortion in the model's coordinates.
-    trim : float
-        Share of the weight of the rows that are never drawn, because they are the farthest from
-        the centres so far (from the mean, before the first).
-
-    Returns
-    -------
-    ndarray of shape (n_clusters, n_features)
-        Chosen rows, moved to the inside of the domain.
+    Rows are in the coordinates of the distortion, where NaN are missing values. The rows farthest
+    from the centres so far (from the mean, before the first) with the share `trim` of the weight
+    are never drawn. The chosen rows, (n_clusters, n_features), are moved to the inside of the
+    domain.
     """
     rng = np.random.default_rng(seed)
     tile = distortion.tile(fast_rows(rows), has_holes(rows))

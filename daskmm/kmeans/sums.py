@@ -47,45 +47,24 @@ for _family in DISTORTIONS.values():
 @registered
 @dataclass(frozen=True)
 class CenterState:
-    """State of one start, as block functions take it for an MM step.
+    """State of one start, as block functions take it for an MM step."""
 
-    Attributes
-    ----------
-    centers : ndarray of shape (n_clusters, n_features)
-        Centres in the model's coordinates.
-    s : float
-        The power; −∞ for a hard (Lloyd) step.
-    feature_weights : ndarray of shape (n_features,) or None
-        EWP's weights; None where features are not weighted.
-    distortion : Distortion
-        Distortion in the model's coordinates.
-    partial : bool
-        Whether values may be missing (NaN); they are left out of the distances.
-    relocations : int
-        Number of centres of emptied clusters that have been moved to random rows.
-    gaps : bool
-        Whether rows without any value are allowed, and labelled −1.
-    shares : ndarray of shape (n_clusters,) or None
-        Share of each cluster in the weight at the step before; soft steps leave out weights that
-        are negligible next to it. None if they leave out nothing.
-    relaxation : float
-        How far the step moves the centres, relative to the way to the means.
-    n_relaxed : int
-        Number of steps so far that moved them farther than that.
-    directions : ndarray of shape (n_directions, n_features) or None
-        Directions of partial distances; None where they are the principal ones of the centres.
-    """
-
-    centers: FloatArray
-    s: float
+    centers: FloatArray  # in the model's coordinates, (n_clusters, n_features)
+    s: float  # the power; −∞ for a hard (Lloyd) step
+    # EWP's weights, (n_features,); None where features are not weighted.
     feature_weights: FloatArray | None = None
-    distortion: Distortion = SQUARED_EUCLIDEAN
-    partial: bool = False
+    distortion: Distortion = SQUARED_EUCLIDEAN  # in the model's coordinates
+    partial: bool = False  # whether values may be missing (NaN); they are left out of the distances
+    # Number of centres of emptied clusters that have been moved to random rows.
     relocations: int = 0
-    gaps: bool = False
+    gaps: bool = False  # whether rows without any value are allowed, and labelled −1
+    # Share of each cluster in the weight at the step before, (n_clusters,); soft steps leave out
+    # weights that are negligible next to it. None if they leave out nothing.
     shares: FloatArray | None = None
-    relaxation: float = 1.0
-    n_relaxed: int = 0
+    relaxation: float = 1.0  # how far the step moves the centres, relative to the way to the means
+    n_relaxed: int = 0  # number of steps so far that moved them farther than that
+    # Directions of partial distances, (n_directions, n_features); None where they are the principal
+    # ones of the centres.
     directions: NDArray[np.float32] | None = None
 
     @property
@@ -117,17 +96,11 @@ class CenterState:
 
 @dataclass(frozen=True)
 class Farthest:
-    """Rows farthest from their centres, the farthest first; ties in row order.
+    """Rows farthest from their centres, the farthest first; ties in row order."""
 
-    Attributes
-    ----------
-    distances : ndarray of shape (n,)
-        Distances of the rows.
-    rows : ndarray or SparseRows of shape (n, n_features)
-        Rows in the model's coordinates; NaN are missing values.
-    """
-
-    distances: FloatArray
+    distances: FloatArray  # (n,)
+    # Rows (ndarray or SparseRows) in the model's coordinates, (n, n_features); NaN are missing
+    # values.
     rows: Any
 
     @classmethod
@@ -163,22 +136,15 @@ class MeanSums(Sums):
     """Sums over rows that give centres and feature weights, with φ and the sample weights v.
 
     ω is 1 for Bregman divergences; for norms it makes the majorizing function quadratic.
-
-    Attributes
-    ----------
-    weights : ndarray of shape (n_clusters,)
-        N_j = Σ_i v_i φ_ij.
-    sums : ndarray of shape (n_clusters, n_features)
-        Σ_i v_i φ_ij ω_ijl x_il over the observed values.
-    denominators : ndarray of shape (n_clusters, n_features) or None
-        Σ_i v_i φ_ij ω_ijl over the observed values; None where they are N_j.
-    squares : ndarray of shape (n_features,) or None
-        Σ_ij v_i φ_ij x_il², or its counterpart for norms; None where features are not weighted.
     """
 
-    weights: FloatArray
-    sums: FloatArray
+    weights: FloatArray  # N_j = Σ_i v_i φ_ij, (n_clusters,)
+    sums: FloatArray  # Σ_i v_i φ_ij ω_ijl x_il over the observed values, (n_clusters, n_features)
+    # Σ_i v_i φ_ij ω_ijl over the observed values, (n_clusters, n_features); None where they are
+    # N_j.
     denominators: FloatArray | None
+    # Σ_ij v_i φ_ij x_il², or its counterpart for norms, (n_features,); None where features are not
+    # weighted.
     squares: FloatArray | None
 
     @property
@@ -195,24 +161,16 @@ class MeanSums(Sums):
 
 @dataclass(frozen=True)
 class CenterSums(MeanSums):
-    """Sums of one start over rows, with what they say about the step.
+    """Sums of one start over rows, with what they say about the step."""
 
-    Attributes
-    ----------
-    objective, inertia, hardness : float
-        Σ_i v_i M_s(d_i), Σ_i v_i min_j d_ij and Σ_i v_i × the share of the nearest centre.
-    farthest : Farthest
-        The farthest rows; empty in soft steps.
-    any_order : bool
-        Whether records may be added in any order. They may, because the sums are then equal up to
-        rounding, and the farthest rows differ only in a tie.
-    """
-
+    # Records may be added in any order, because the sums are then equal up to rounding, and the
+    # farthest rows differ only in a tie.
     any_order: ClassVar[bool] = True
+    # Σ_i v_i M_s(d_i), Σ_i v_i min_j d_ij and Σ_i v_i × the share of the nearest centre.
     objective: float
     inertia: float
     hardness: float
-    farthest: Farthest
+    farthest: Farthest  # the farthest rows; empty in soft steps
 
     @property
     def finite(self) -> bool:
@@ -296,16 +254,8 @@ def center_sums(
     matrix. Otherwise the block is processed in tiles, which limit the temporaries; each tile is
     transformed to the model's coordinates once for all starts.
 
-    Parameters
-    ----------
-    rows : ndarray or SparseRows of shape (n_rows, n_features)
-        A block in the input's units and dtype.
-    weights : ndarray of shape (n_rows,) or None
-        Sample weights.
-    coordinates : Rows
-        The model's coordinates.
-    states : tuple of CenterState
-        State of each start; all have the same distortion.
+    A block is an ndarray or SparseRows in the input's units and dtype; all states have the same
+    distortion.
     """
     if not states:
         return PerStart(())

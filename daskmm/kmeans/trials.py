@@ -71,20 +71,12 @@ class OverStarts:
 
 @dataclass(frozen=True)
 class OnSample(ABC):
-    """A sample on which parameters are tried, for each of its columns.
+    """A sample on which parameters are tried, for each of its columns."""
 
-    Attributes
-    ----------
-    rows : ndarray or SparseRows of shape (n_rows, n_features), float64
-        Rows in the model's coordinates.
-    weights : ndarray of shape (n_rows,)
-        Sample weights, positive.
-    variance : ndarray of shape (n_columns,)
-        Mean divergence of the rows from their mean in each column; 0 for a constant one.
-    """
-
-    rows: Any
-    weights: FloatArray
+    rows: Any  # ndarray or SparseRows of float64 in the model's coordinates, (n_rows, n_features)
+    weights: FloatArray  # positive, (n_rows,)
+    # Mean divergence of the rows from their mean in each column, (n_columns,); 0 for a constant
+    # one.
     variance: FloatArray
 
     @property

@@ -35,25 +35,14 @@ _COARSE, _FINE = 44, 20
 
 
 class Threshold(NamedTuple):
-    """The largest distance that is kept.
+    """The largest distance that is kept."""
 
-    Attributes
-    ----------
-    bits : int
-        High bits of the distances (doubles) in the bin of this distance.
-    dropped : int
-        Number of low bits, which vary within the bin.
-    below, inside : float
-        Weight of the rows below the bin, and in it.
-    wanted : float
-        Weight of all rows that are to be kept.
-    """
-
-    bits: int
-    dropped: int
+    bits: int  # high bits of the distances (doubles) in the bin of this distance
+    dropped: int  # number of low bits, which vary within the bin
+    # Weight of the rows below the bin, and in it.
     below: float
     inside: float
-    wanted: float
+    wanted: float  # weight of all rows that are to be kept
 
     def kept(self, distances: FloatArray) -> FloatArray:
         """Return the share of each row's weight that is kept."""

@@ -72,7 +72,8 @@ def relocated(centers: FloatArray, sums: CenterSums, distortion: Distortion) -> 
     """Return the centres; the centre of each empty cluster is moved to one of the farthest rows.
 
     The farthest rows are recorded in hard steps only. A centre without rows can be moved anywhere
-    without raising the objective. Among equal rows only one gets a centre, so no centres coincide.
+    without raising the objective. Only one of several equal rows gets a centre, so no centres
+    coincide.
     """
     empty = np.flatnonzero(sums.weights == 0)
     if not (len(empty) and len(sums.farthest.rows)):
@@ -87,24 +88,12 @@ def relocated(centers: FloatArray, sums: CenterSums, distortion: Distortion) -> 
 
 @dataclass(frozen=True)
 class Update(ABC):
-    """The part of an algorithm that differs between the centre-based algorithms.
+    """The part of an algorithm that differs between the centre-based algorithms."""
 
-    Attributes
-    ----------
-    distortion : Distortion
-        Distortion in the model's coordinates.
-    partial : bool
-        Whether values may be missing.
-    relocation : Relocation
-        Rule for the centres of emptied clusters.
-    trim : float
-        Share of the rows that hard steps leave out.
-    """
-
-    distortion: Distortion = SQUARED_EUCLIDEAN
-    partial: bool = False
-    relocation: Relocation = to_farthest_rows
-    trim: float = 0.0
+    distortion: Distortion = SQUARED_EUCLIDEAN  # in the model's coordinates
+    partial: bool = False  # whether values may be missing
+    relocation: Relocation = to_farthest_rows  # rule for the centres of emptied clusters
+    trim: float = 0.0  # share of the rows that hard steps leave out
 
     @property
     @abstractmethod
@@ -155,20 +144,15 @@ class EntropyUpdate(Update):
 
     This is Algorithm 1 of Chakraborty et al. 2020 for its objective (7): eq. 10 for the centres,
     and eq. 11 for the weights, with the new centres in D.
-
-    Attributes
-    ----------
-    lam : float
-        λ per unit of sample weight (the paper's λ is for the sum over rows); infinite for equal
-        weights, which have no penalty.
-    varying : ndarray of bool of shape (n_features,)
-        Features that are not constant; the others get weight 0.
-    groups : ndarray of int of shape (n_features,) or None
-        Group of each feature; the sum of its features' dispersions gives the one weight of a group.
     """
 
+    # λ per unit of sample weight (the paper's λ is for the sum over rows); infinite for equal
+    # weights, which have no penalty.
     lam: float = field(kw_only=True)
+    # Features that are not constant, (n_features,); the others get weight 0.
     varying: NDArray[np.bool_] = field(kw_only=True)
+    # Group of each feature, (n_features,); the sum of its features' dispersions gives the one
+    # weight of a group.
     groups: NDArray[np.int64] | None = None
 
     @property
@@ -243,15 +227,9 @@ def repeated_centers(
 ) -> NDArray[np.bool_]:
     """Return a mask of the centres that coincide with an earlier one.
 
-    Parameters
-    ----------
-    state : CenterState
-        State with the centres.
-    mean_distance : float
-        Mean distance of the rows to their nearest centre; centres closer than a small share of it
-        coincide.
-    separation : float
-        Lower bound of the distortion (a squared distance) between any two centres; 0 if unknown.
+    Centres coincide if they are closer than a small share of the mean distance of the rows to their
+    nearest centre. `separation` is a lower bound of the distortion (a squared distance) between any
+    two centres; 0 if unknown.
     """
     distortion, centers, w = state.distortion, state.centers, state.feature_weights
     limit = COINCIDENT ** (distortion.degree / 2) * mean_distance
@@ -323,32 +301,15 @@ def _clearly_apart(factors: _Factors, own: slice, limit: float) -> bool:
 
 @dataclass(eq=False)
 class CentersProblem:
-    """Centres of a table's rows; one pass per step (a `daskmm.mm.problem.Problem`).
-
-    Parameters
-    ----------
-    passes : Passes
-        Passes over the table.
-    coordinates : Rows
-        Coordinates in which distances are measured.
-    weight : float
-        Sum of the sample weights.
-    update : Update
-        The algorithm's update.
-    spread : float
-        Mean distance of the rows from their mean.
-    exact : bool
-        Whether steps are taken over all rows; False for a sample.
-    n_before : int
-        Number of passes over all rows that other problems made; passes over a sample do not count.
-    """
+    """Centres of a table's rows; one pass per step (a `daskmm.mm.problem.Problem`)."""
 
     passes: Passes
-    coordinates: Rows
-    weight: float
+    coordinates: Rows  # in which distances are measured
+    weight: float  # sum of the sample weights
     update: Update
-    spread: float
-    exact: bool = True
+    spread: float  # mean distance of the rows from their mean
+    exact: bool = True  # whether steps are taken over all rows; False for a sample
+    # Number of passes over all rows that other problems made; passes over a sample do not count.
     n_before: int = 0
 
     hard_stage = "hard"
@@ -523,22 +484,10 @@ def sample_problem(
     n_before: int = 0,
     n_blocks: int = 1,
 ) -> CentersProblem:
-    """Return the problem of clustering rows in memory.
+    """Return the problem of clustering rows in memory, which are in the model's coordinates.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features), float32 or float64
-        Rows in the model's coordinates.
-    weights : ndarray of shape (n_rows,)
-        Sample weights.
-    update : Update
-        The algorithm's update.
-    spread : float, optional
-        Mean distance of the rows from their mean; the sum of their variances by default.
-    exact, n_before
-        As in `CentersProblem`.
-    n_blocks : int
-        Largest number of blocks, which threads share.
+    Rows are float32 or float64, in at most `n_blocks` blocks, which threads share. `spread` is
+    their mean distance from their mean; the sum of their variances by default.
     """
     if spread is None:
         spread = float(weighted_variance(rows, weights).sum())

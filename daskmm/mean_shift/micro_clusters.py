@@ -138,8 +138,8 @@ class ScatteredNeighborhood(Neighborhood):
     def met(self, start: Neighborhood, weights: FloatArray, bandwidth: float) -> FloatArray:
         """Return the weight of the rows that the kernel has merged into each representative.
 
-        Of each cell, one row counts, and of the others only those within reach of a kernel at the
-        cell's centre.
+        One row of each cell counts, and those of its other rows that are within reach of a kernel
+        at the cell's centre.
         """
         if not isinstance(start, ScatteredNeighborhood):
             return self.representatives.multiplicity
@@ -196,7 +196,7 @@ class Compression:
     seed: int
     centers: FloatArray  # so far, (n_centers, n_features)
     n_draws: int = 0  # so far
-    made: Compressed | None = None  # by the last step
+    made: Compressed | None = None  # result of the last step
 
     @classmethod
     def of(
@@ -220,7 +220,7 @@ class Compression:
         return Cells.of(centers, self.survey, self.feature_weights, self.bandwidth)
 
     def drawn(self) -> FloatArray:
-        """Return the centres and rows drawn by their distance from them, in one pass."""
+        """Add rows to the centres that one pass draws by their distance from these."""
         key = (self.seed, self.n_draws)
         cells = self._cells(self.centers)
         found: _Farther = self.passes.reduce(_farther, cells, self.bandwidth, self.n_drawn, key)

@@ -58,20 +58,20 @@ class Given:
 class Settings:
     """Parameters of a fit."""
 
-    n_components: int  # or the largest number that may be chosen
+    n_components: int  # the number, or the largest one that may be chosen
     covariance_type: str  # "full", "tied", "diag" or "spherical"
     reg_covar: float  # added to all variances
     tol: float  # least gain of the mean log-likelihood; a step that gains less ends the fit
     max_iter: int  # EM steps over the table
-    n_starts: int  # on the sample; 0 if the components are given
+    n_starts: int  # starts on the sample; 0 if the components are given
     # Number of starts that are tried before the others, which are tried unless these agree.
     n_first: int
-    init_params: str = "kmeans"  # or "k-means++" or "random_from_data"
+    init_params: str = "kmeans"  # "kmeans", "k-means++" or "random_from_data"
     given: Given = Given()
     # Components of an earlier fit, from which this one continues.
     earlier: MixtureState | None = None
     sample_size: int | None = None  # None for the default
-    least_rows: int = 1  # of positive weight that a table must have
+    least_rows: int = 1  # least number of rows of positive weight in a table
     # Whether the covariance type is chosen on the sample; until then `covariance_type` is the most
     # general one.
     chooses_type: bool = False

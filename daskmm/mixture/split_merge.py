@@ -40,9 +40,9 @@ _MOST_LOSS = 3.0
 class Split:
     """Two components in place of one."""
 
-    component: int  # that is split
-    halves: MixtureState  # whose shares sum to 1
-    gain: float  # of the log-likelihood of all rows, approximately
+    component: int  # the component that is split
+    halves: MixtureState  # two components, whose shares sum to 1
+    gain: float  # approximate gain of the log-likelihood of all rows
 
 
 def splits(

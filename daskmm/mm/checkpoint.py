@@ -43,24 +43,13 @@ class CheckpointError(ValueError):
 class _States:
     """The states in a folder: files of other kinds that lie there are never touched.
 
-    Parameters
-    ----------
-    folder : Path
-        Folder with the states, or a local copy of it.
-    mirror : Mirror, optional
-        Mirror of a remote folder, if `folder` is its local copy; messages name its URL.
-
-    Attributes
-    ----------
-    path : str
-        Path or URL that messages name.
-    own : list of int
-        Numbers of the states that have been read or written, the oldest first.
+    If the folder is the local copy of a remote one, it has a mirror, whose URL messages name.
     """
 
     def __init__(self, folder: Path, mirror: Mirror | None = None) -> None:
         self.folder, self._mirror = folder, mirror
-        self.path = str(folder if mirror is None else mirror.url)
+        self.path = str(folder if mirror is None else mirror.url)  # messages name it
+        # Numbers of the states that have been read or written, the oldest first.
         self.own: list[int] = []
 
     @classmethod
@@ -85,12 +74,8 @@ class _States:
     def read(self, number: int) -> dict[str, Any]:
         """Read a state; from then on it may be removed.
 
-        Raises
-        ------
-        DamagedStateError
-            If the file is not a state, or damaged.
-        ValueError
-            If it was written by a newer version of the library.
+        DamagedStateError is raised if the file is not a state, or damaged, and ValueError if it was
+        written by a newer version of the library.
         """
         found = read_state(self.folder / _name(number))
         if not (isinstance(found, dict) and {"parameters", "stages"} <= found.keys()):
@@ -138,19 +123,10 @@ def _foreign(names: set[str]) -> list[str]:
 class Checkpoint(Journal):
     """A journal in a folder that keeps the last two states.
 
-    Parameters
-    ----------
-    states : _States
-        States in a local folder that is locked for this fit; see `locked_checkpoint`.
-    pace : Pace
-        How often to write iterations; other results are written at once.
-    parameters : mapping
-        Description of the estimator by `described_parameters`.
-
-    Raises
-    ------
-    CheckpointError
-        If the folder holds other files, the state of another fit, or only damaged states.
+    The states are in a local folder that is locked for this fit; see `locked_checkpoint`.
+    Iterations are written at the given pace, other results at once. `parameters` are the
+    description of the estimator by `described_parameters`. CheckpointError is raised if the folder
+    holds other files, the state of another fit, or only damaged states.
     """
 
     def __init__(self, states: _States, pace: Pace, parameters: Mapping[str, Any]) -> None:
@@ -211,10 +187,8 @@ class Checkpoint(Journal):
     def resume(self, data: Mapping[str, Any], passes: PassCounter) -> None:
         """Add the passes that earlier runs of this fit made (see `Journal.resume`).
 
-        Raises
-        ------
-        CheckpointError
-            If the data differ from those of the earlier runs; the message says how.
+        CheckpointError, whose message says how, is raised if the data differ from those of the
+        earlier runs.
         """
         if self._former:
             self._refuse(differences(self._former["data"], data))
@@ -224,10 +198,7 @@ class Checkpoint(Journal):
     def keep(self, value: Any, iterations: int = 1) -> None:
         """Record the present result of the stage (see `Journal.keep`), and write it if it is due.
 
-        Raises
-        ------
-        OSError
-            If it cannot be written; the earlier states stay.
+        OSError is raised if it cannot be written; the earlier states stay.
         """
         super().keep(value, iterations)
         self._unwritten = True
@@ -303,14 +274,8 @@ def locked_checkpoint(
     A checkpoint on an object store has a local mirror while the fit lasts. Files that a stage works
     on are kept only in the mirror.
 
-    Raises
-    ------
-    CheckpointError
-        If the checkpoint cannot be resumed.
-    LockedError
-        If another fit holds the lock.
-    OSError
-        If it cannot be written; the message has the reason.
+    CheckpointError is raised if it cannot be resumed, LockedError if another fit holds the lock,
+    and OSError, whose message has the reason, if it cannot be written.
     """
     if not is_remote(path):
         states = _States.at(path)

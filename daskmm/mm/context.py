@@ -20,31 +20,13 @@ class FitContext:
     It is used as a context manager around the fit. If a KeyboardInterrupt was held back so that the
     fit could still produce a model, it is raised at the end of the context.
 
-    Parameters
-    ----------
-    journal : Journal, optional
-        Kept in memory by default.
-    callbacks : sequence of callable
-        Called with the record of each iteration over the full data. Callbacks with methods
-        `expect` and `follow`, such as progress bars, are also informed of all stages.
-    began : float, optional
-        ``time.perf_counter()`` at the start of the fit; now by default. Time that earlier runs of
-        a resumed fit took is subtracted.
-    holds_interrupts : bool
-        Whether `stop` ends the fit with the model of the last completed iteration. It is False in
-        tasks, which raise an interrupt at once; the fit that runs them handles it.
-    within : FitContext, optional
-        Context of the whole fit; `stop` stops this fit too.
+    A journal in memory is the default. Callbacks get the record of each iteration over the full
+    data; those with methods `expect` and `follow`, such as progress bars, are also informed of all
+    stages. `began` is ``time.perf_counter()`` at the start of the fit; now by default.
 
-    Attributes
-    ----------
-    journal : Journal
-        Results of the stages so far.
-    began : float
-        ``time.perf_counter()`` at the start of the fit, less the time that earlier runs took.
-    stopped : BaseException or None
-        The exception that asked the fit to stop early: a KeyboardInterrupt, or a StopIteration from
-        a callback.
+    `stop` ends a fit that `holds_interrupts` with the model of the last completed iteration. Tasks
+    do not hold them: they raise an interrupt at once, and the fit that runs them handles it.
+    `within` is the context of the whole fit, which `stop` stops too.
     """
 
     def __init__(
@@ -57,7 +39,10 @@ class FitContext:
         within: FitContext | None = None,
     ) -> None:
         self.journal = Journal() if journal is None else journal
+        # The start of the fit, less the time that earlier runs of a resumed fit took.
         self.began = (time.perf_counter() if began is None else began) - self.journal.seconds
+        # The exception that asked the fit to stop early: a KeyboardInterrupt, or a StopIteration
+        # from a callback.
         self.stopped: BaseException | None = None
         self._callbacks = tuple(callbacks)
         self._followers: list[Any] = [each for each in callbacks if hasattr(each, "follow")]
@@ -90,10 +75,7 @@ class FitContext:
     def stop(self, reason: BaseException) -> None:
         """Ask the fit to end with the result of the last completed iteration.
 
-        Raises
-        ------
-        BaseException
-            The reason itself, if no iteration has been completed.
+        The reason itself is raised if no iteration has been completed.
         """
         if self.journal.n_iter == 0 or not self._holds_interrupts:
             raise reason
@@ -110,12 +92,7 @@ class FitContext:
     def tell(self, record: Any, before: int = 0) -> None:
         """Call the callbacks; StopIteration raised by one of them stops the fit.
 
-        Parameters
-        ----------
-        record : dataclass with `iteration`
-            Record of the iteration.
-        before : int
-            Iterations of earlier stages, added to the record's number.
+        `before`, the number of iterations of earlier stages, is added to the record's number.
         """
         if before:
             record = replace(record, iteration=record.iteration + before)

@@ -47,8 +47,8 @@ FEW_COINCIDENT = 0.01
 # Costs that differ by less than this share of the objective's terms count as equal.
 EQUALLY_GOOD = 1e-9
 
-# The last iteration before `max_iter` goes to the means, and the others of the last few have the
-# last factor of `relaxations`.
+# The last so many iterations before `max_iter` use the last factor of `relaxations`, except for the
+# very last one, which goes to the means.
 _LAST_RELAXED = 4
 
 Callback = Callable[[IterationRecord], object]
@@ -57,47 +57,27 @@ Race = Callable[[Sequence[float]], Sequence[int]]
 
 @dataclass(frozen=True)
 class Schedule:
-    """How the power falls, and when to stop.
+    """How the power falls, and when to stop."""
 
-    Attributes
-    ----------
-    s0 : float
-        First power; −∞ for Lloyd's algorithm.
-    eta : float
-        Factor of the power, ≥ 1; 1 keeps it constant.
-    anneal_every : int
-        Iterations per value of the power.
-    polish : bool
-        Whether Lloyd steps follow the annealing.
-    max_iter : int
-        Iterations over the data, polish included.
-    tol : float
-        Relative change of the objective below which it counts as unchanged.
-    critical_power : float
-        s_crit; above it the objective can be stationary though the fit has not converged.
-    critical_multiple : float or None
-        `s0` divided by s_crit if `s0` was chosen as a multiple of it; None if `s0` was given.
-    calm : int
-        Number of iterations in a row with a negligible change after which a stage ends.
-    relaxations : tuple of float
-        How far hard steps move the centres, relative to the way to the means, one factor ω ≤ 2 per
-        step; the last one holds until changes are negligible. Steps to the means follow. Without
-        factors, all steps go to the means.
-    """
-
-    s0: float
-    eta: float = 1.0
-    anneal_every: int = 1
-    polish: bool = False
-    max_iter: int = 300
-    tol: float = 1e-4
+    s0: float  # first power; −∞ for Lloyd's algorithm
+    eta: float = 1.0  # factor of the power, ≥ 1; 1 keeps it constant
+    anneal_every: int = 1  # iterations per value of the power
+    polish: bool = False  # whether Lloyd steps follow the annealing
+    max_iter: int = 300  # iterations over the data, polish included
+    tol: float = 1e-4  # relative change of the objective below which it counts as unchanged
+    # s_crit; above it the objective can be stationary though the fit has not converged.
     critical_power: float = 0.5
+    # `s0` divided by s_crit if `s0` was chosen as a multiple of it; None if `s0` was given.
     critical_multiple: float | None = None
+    # Number of iterations in a row with a negligible change after which a stage ends.
     calm: int = CALM_ITERATIONS
+    # How far hard steps move the centres, relative to the way to the means, one factor ω ≤ 2 per
+    # step; the last one holds until changes are negligible. Steps to the means follow. Without
+    # factors, all steps go to the means.
     relaxations: tuple[float, ...] = ()
 
     def relaxation(self, n_hard: int, n_left: int) -> float:
-        """Return ω of the next hard step, after so many of them and before so many iterations."""
+        """Return ω of the next hard step, after `n_hard` of them with `n_left` iterations left."""
         if not self.relaxations or n_left <= 1:
             return 1.0
         last = len(self.relaxations) - 1
@@ -111,24 +91,12 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Outcome(Generic[S]):
-    """All starts of a fit and the best of them, with its hard cost.
+    """All starts of a fit and the best of them, with its hard cost."""
 
-    Attributes
-    ----------
-    runs : list of Run
-        All starts, in order.
-    best : int
-        Index of the best start.
-    inertia : float
-        Σ_i min_j d_ij at the final state of the best start.
-    scored : Step
-        The hard step at the final state of the best start.
-    """
-
-    runs: list[Run[S]]
-    best: int
-    inertia: float
-    scored: Step[S]
+    runs: list[Run[S]]  # all starts, in order
+    best: int  # index of the best start
+    inertia: float  # Σ_i min_j d_ij at the final state of the best start
+    scored: Step[S]  # the hard step at the final state of the best start
 
     @property
     def run(self) -> Run[S]:
@@ -152,28 +120,15 @@ def minimize(
 ) -> Outcome[S]:
     """Advance all starts together, one pass over the data per iteration; return the best.
 
-    Parameters
-    ----------
-    problem : Problem
-        Data and algorithm.
-    starts : sequence
-        Whatever `problem` can start from, or runs to continue.
-    schedule : Schedule
-        Powers, and when to stop.
-    context : FitContext, optional
-        Its callbacks are called once per iteration over the full data (`problem.exact`) with the
-        record of the best start so far. One that raises StopIteration ends the fit. Without a
-        context, an interrupt is raised at once.
-    race : callable, optional
-        Takes the costs of all starts after each iteration, and returns the indices of the starts
-        that are worth another iteration. The others end at their present state, whose cost is
-        known. Only hard steps may have a race.
-    before : int
-        Number of iterations of earlier stages; the numbers that callbacks get continue from it.
+    Starts are whatever `problem` can start from, or runs to continue. Callbacks of the context are
+    called once per iteration over the full data (`problem.exact`) with the record of the best start
+    so far; one that raises StopIteration ends the fit. Without a context, an interrupt is raised at
+    once. `before` is the number of iterations of earlier stages, from which the numbers that
+    callbacks get continue.
 
-    Returns
-    -------
-    Outcome
+    A race takes the costs of all starts after each iteration, and returns the indices of the starts
+    that are worth another iteration. The others end at their present state, whose cost is known.
+    Only hard steps may have a race.
     """
     if context is None:
         context = FitContext(holds_interrupts=False)
@@ -193,17 +148,8 @@ def iterate(
 ) -> list[Run[S]]:
     """Advance all starts as `minimize` does, without choosing among them.
 
-    Parameters
-    ----------
-    problem, starts, schedule, context, race, before
-        As in `minimize`.
-    until : Pace, optional
-        Amount of work after which all runs are returned, even if they have not ended.
-
-    Returns
-    -------
-    list of Run
-        The runs; if the user interrupted an iteration, as they were before it.
+    After the amount of work `until`, all runs are returned, even if they have not ended. If the
+    user interrupted an iteration, they are returned as they were before it.
     """
     if context is None:
         context = FitContext(holds_interrupts=False)
@@ -381,7 +327,7 @@ def _score(problem: Problem[S], runs: list[Run[S]], context: FitContext) -> Outc
     costs = [step.inertia + step.penalty for step in scored]
     best = first_best(costs, scale)
     if _has_lost(runs[best]):
-        # Steps never raise the cost, so up to rounding it is as good as the cheapest that went on.
+        # Steps never raise the cost, so the cheapest run that went on is as good up to rounding.
         others = [index for index, run in enumerate(runs) if not _has_lost(run)]
         winner = min(others, key=costs.__getitem__, default=best)
         runs = list(runs)
@@ -397,12 +343,7 @@ def _has_lost(run: Run[S]) -> bool:
 def cheapest_first(costs: Sequence[float], scale: float) -> list[int]:
     """Return indices by increasing cost; costs equal up to rounding keep their order.
 
-    Parameters
-    ----------
-    costs : sequence of float
-        One cost per start.
-    scale : float
-        Size of the terms of which the costs are sums; differences are compared with it.
+    Differences are compared with `scale`, the size of the terms of which the costs are sums.
     """
     array = np.asarray(costs)
     unit = EQUALLY_GOOD * scale or 1.0

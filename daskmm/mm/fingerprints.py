@@ -13,7 +13,7 @@ from daskmm.storage.digests import digest
 # Parameters that do not affect the result of a fit.
 _IGNORED = (
     *("callbacks", "verbose", "checkpoint", "checkpoint_every", "persist"),
-    # The checkpoint holds the starts, and a fit does not forget any rows.
+    # The checkpoint holds the starts of a `warm_start`; `forget` concerns only `partial_fit`.
     *("warm_start", "forget"),
 )
 # Parameters that may be higher in the fit that resumes, which continues to the new bound.
@@ -66,10 +66,7 @@ def _is_numeric(values: Any) -> bool:
 def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
     """List in words how two fits differ; the list is empty if one can resume the other.
 
-    Parameters
-    ----------
-    there, here : mapping
-        Descriptions of the parameters, or of the data, of the earlier fit and of this one.
+    The mappings describe the parameters, or the data, of the earlier fit and of this one.
     """
     found = []
     for name in dict.fromkeys([*there, *here]):

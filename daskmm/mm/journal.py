@@ -21,15 +21,7 @@ _REPORT_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Pace:
-    """How often something is due: after a number of iterations, or of seconds.
-
-    Attributes
-    ----------
-    iterations : int or None
-        Number of iterations after which it is due.
-    seconds : float or None
-        Number of seconds after which it is due.
-    """
+    """How often something is due: after a number of iterations, or of seconds."""
 
     iterations: int | None = None
     seconds: float | None = None
@@ -38,15 +30,9 @@ class Pace:
     def of(cls, every: int | float | str) -> Self:
         """Return the pace that the parameter `checkpoint_every` stands for.
 
-        Parameters
-        ----------
-        every : int, float or str
-            Iterations; seconds; or a duration such as "30s" or "5 minutes".
-
-        Raises
-        ------
-        ValueError
-            If a text is not a duration, or the duration is not positive.
+        Integers are iterations, floating-point numbers are seconds, and texts are durations such as
+        "30s" or "5 minutes". ValueError is raised if a text is not a duration, or the duration is
+        not positive.
         """
         if isinstance(every, Integral):
             return cls(iterations=int(every))
@@ -83,26 +69,17 @@ class Journal:
     """Log of the stages of a fit, in memory.
 
     `daskmm.mm.checkpoint.Checkpoint` is the same log on disk.
-
-    Attributes
-    ----------
-    stages : dict
-        Latest result of each stage, in the order in which the stages were entered: numbers,
-        arrays, and records of them.
-    pace : Pace
-        How often work in tasks, such as annealing, reports its results to this process.
-    n_iter : int
-        Number of iterations that have been reported.
-    seconds : float
-        Time that earlier runs of a resumed fit took.
     """
 
     def __init__(self) -> None:
+        # Latest result of each stage, in the order in which the stages were entered: numbers,
+        # arrays, and records of them.
         self.stages: dict[str, Any] = {}
-        # After an interrupt, the fit continues from the last report.
+        # How often work in tasks, such as annealing, reports its results to this process. After an
+        # interrupt, the fit continues from the last report.
         self.pace = Pace(seconds=_REPORT_SECONDS)
-        self.n_iter = 0
-        self.seconds = 0.0
+        self.n_iter = 0  # iterations that have been reported
+        self.seconds = 0.0  # time that earlier runs of a resumed fit took
         self._entered: Counter[str] = Counter()
         # Name of the present stage, and its key among the results.
         self._name, self._stage, self._followed = "", "", False
@@ -112,12 +89,8 @@ class Journal:
     def resume(self, data: Mapping[str, Any], passes: PassCounter) -> None:
         """Add the passes that earlier runs of this fit made; called once the first pass is done.
 
-        Parameters
-        ----------
-        data : mapping
-            Description of the data by the first pass. It is compared with that of the earlier run.
-        passes : PassCounter
-            Passes over the data, whose number is recorded with each state.
+        The first pass describes the data, and the description is compared with that of the earlier
+        run. The number of passes is recorded with each state.
         """
 
     def enter(self, stage: str, *, followed: bool = True) -> None:
@@ -127,12 +100,8 @@ class Journal:
         with those of its first run, because each run of a fit goes through its stages in the same
         order.
 
-        Parameters
-        ----------
-        stage : str
-            Name of the stage.
-        followed : bool
-            Whether progress reports name the stage; otherwise it counts as part of the one before.
+        Progress reports name the stage if it is `followed`; otherwise it counts as part of the one
+        before.
         """
         self._entered[stage] += 1
         times = self._entered[stage]
@@ -151,14 +120,8 @@ class Journal:
     def keep(self, value: Any, iterations: int = 1) -> None:
         """Record the present result of the stage, and drop the results of later stages.
 
-        Outside of all stages, this only counts the iterations.
-
-        Parameters
-        ----------
-        value : numbers, arrays, and records of them
-            The result, which must not be changed afterwards.
-        iterations : int
-            Number of iterations since the last report.
+        Outside of all stages, this only counts the iterations since the last report. The result
+        consists of numbers, arrays, and records of them, which must not be changed afterwards.
         """
         self.n_iter += iterations
         if not self._stage:
@@ -186,12 +149,8 @@ class Journal:
     def close(self, error: BaseException | None, stopped: BaseException | None) -> None:
         """Finish the log at the end of a fit.
 
-        Parameters
-        ----------
-        error : BaseException or None
-            The error that ended the fit, if any.
-        stopped : BaseException or None
-            The exception that asked the fit to stop early, if any.
+        `error` is the error that ended the fit, if any, and `stopped` the exception that asked it
+        to stop early.
         """
 
 

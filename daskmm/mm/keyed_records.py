@@ -35,20 +35,10 @@ R = TypeVar("R", bound=Record)
 @registered
 @dataclass(frozen=True)
 class KeyedRecords(Generic[R]):
-    """Records of all rows so far.
+    """Records of all rows so far."""
 
-    Attributes
-    ----------
-    unkeyed : Record or None
-        Sum of the records of the calls without a key.
-    keyed : dict of str to Record
-        Key of a call -> its record.
-    n_calls : int
-        Number of calls.
-    """
-
-    unkeyed: R | None = None
-    keyed: dict[str, R] = field(default_factory=dict)
+    unkeyed: R | None = None  # sum of the records of the calls without a key
+    keyed: dict[str, R] = field(default_factory=dict)  # key of a call -> its record
     n_calls: int = 0
 
     @property

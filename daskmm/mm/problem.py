@@ -28,49 +28,27 @@ S = TypeVar("S", bound=State)
 @registered
 @dataclass(frozen=True)
 class Step(Generic[S]):
-    """Result of one MM step: what one pass computed at a state, and the state after it.
+    """Result of one MM step: what one pass computed at a state, and the state after it."""
 
-    Attributes
-    ----------
-    state : State
-        State after the step, at the same power.
-    objective : float
-        Weighted mean over the rows of M_s at the state before.
-    inertia : float
-        Weighted mean over the rows of the smallest distance at the state before.
-    penalty : float
-        Penalty term of f.
-    hardness : float
-        Mean over the rows of the share of a row's weight that its nearest centre has.
-    cluster_weights : ndarray of shape (n_clusters,)
-        Σφ per cluster; after a hard step, the sample weight of its rows.
-    shift : float
-        Largest distance that a centre moved.
-    moved : bool
-        Whether anything changed at all.
-    coincident_centers : int
-        Number of centres of the state before that coincide with another one. Steps that do not
-        count them say 0.
-    resumable : bool
-        Whether the next step does not depend on more than the state after this one.
-    complete : bool
-        Whether the cost at the state before is exact; steps that compare rows with few centres may
-        find a larger one.
-    value_weights : ndarray of shape (n_clusters, n_features) or (n_clusters, 1), or None
-        Counterpart of `cluster_weights` for the rows that have a value; None if it is not known.
-    """
-
-    state: S
-    objective: float
-    inertia: float
-    penalty: float
-    hardness: float
+    state: S  # state after the step, at the same power
+    objective: float  # weighted mean over the rows of M_s at the state before
+    inertia: float  # weighted mean over the rows of the smallest distance at the state before
+    penalty: float  # penalty term of f
+    hardness: float  # mean over the rows of the share of a row's weight that its nearest centre has
+    # Σφ per cluster, (n_clusters,); after a hard step, the sample weight of its rows.
     cluster_weights: FloatArray
-    shift: float
-    moved: bool
+    shift: float  # largest distance that a centre moved
+    moved: bool  # whether anything changed at all
+    # Number of centres of the state before that coincide with another one. Steps that do not count
+    # them say 0.
     coincident_centers: int
+    # Whether the next step does not depend on more than the state after this one.
     resumable: bool = True
+    # Whether the cost at the state before is exact; steps that compare rows with few centres may
+    # find a larger one.
     complete: bool = True
+    # Counterpart of `cluster_weights` for the rows that have a value, (n_clusters, n_features) or
+    # (n_clusters, 1); None if it is not known.
     value_weights: FloatArray | None = None
 
 
@@ -144,33 +122,16 @@ class IterationRecord:
 @registered
 @dataclass(frozen=True)
 class Run(Generic[S]):
-    """State and history of one start; the history must not be mutated.
+    """State and history of one start; the history must not be mutated."""
 
-    Attributes
-    ----------
-    state : State
-        State with the power of the next step or, at the end, of the last one.
-    stage : {"anneal", "hard", "done"}
-        Kind of the next step.
-    history : list of IterationRecord
-        One record per iteration.
-    converged : bool
-        Whether the run ended because its changes had become negligible.
-    calm : int
-        Iterations in a row with a negligible change.
-    last : float
-        Objective or cost of the last iteration; the test of convergence uses its change.
-    scored : Step or None
-        The hard step at the final state, if it has been taken.
-    """
-
-    state: S
-    stage: str
-    history: list[IterationRecord] = field(default_factory=list)
-    converged: bool = False
-    calm: int = 0
+    state: S  # state with the power of the next step or, at the end, of the last one
+    stage: str  # kind of the next step: "anneal", "hard" or "done"
+    history: list[IterationRecord] = field(default_factory=list)  # one record per iteration
+    converged: bool = False  # whether the run ended because its changes had become negligible
+    calm: int = 0  # iterations in a row with a negligible change
+    # Objective or cost of the last iteration; the test of convergence uses its change.
     last: float = np.inf
-    scored: Step[S] | None = None
+    scored: Step[S] | None = None  # the hard step at the final state, if it has been taken
 
 
 # Centres closer than 1e-4 of the root mean square distance of rows to their centres coincide.

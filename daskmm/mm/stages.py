@@ -30,21 +30,12 @@ MADE_LATER: Any = None
 
 @dataclass(frozen=True)
 class Cost:
-    """Predicted cost of a stage.
+    """Predicted cost of a stage."""
 
-    Attributes
-    ----------
-    passes : int
-        Typical number of passes over the data.
-    most : int
-        The largest number of passes there can be.
-    seconds : callable or None
-        Returns typical seconds, for which the speed of this machine is measured. None if the stage
-        takes next to no time.
-    """
-
-    passes: int = 0
-    most: int = 0
+    passes: int = 0  # typical number of passes over the data
+    most: int = 0  # the largest number of passes there can be
+    # Returns typical seconds, for which the speed of this machine is measured. None if the stage
+    # takes next to no time.
     seconds: Callable[[], float] | None = None
 
 
@@ -59,62 +50,35 @@ def _always(fit: Any) -> bool:
 
 @dataclass(frozen=True)
 class Stage(Generic[F]):
-    """One part of a fit.
+    """One part of a fit."""
 
-    Attributes
-    ----------
-    name : str
-        Its name in the journal, in progress reports and in plans.
-    run : callable
-        Takes the fit so far, and returns it with the result of this stage. The journal of the fit
-        has entered the stage by then.
-    cost : callable
-        Returns the `Cost` of the stage, given what is known before any data are read.
-    needed : callable
-        Returns whether the stage is run, given the results of the stages before it. A stage that is
-        known to be needless before any data are read is not in the list.
-    after_stop : bool
-        Whether the stage is run even if the fit has been asked to stop.
-    """
-
-    name: str
+    name: str  # in the journal, in progress reports and in plans
+    # Takes the fit so far, and returns it with the result of this stage. The journal of the fit has
+    # entered the stage by then.
     run: Callable[[F], F]
+    # Returns the `Cost` of the stage, given what is known before any data are read.
     cost: Callable[[Any], Cost] = nothing
+    # Returns whether the stage is run, given the results of the stages before it. A stage that is
+    # known to be needless before any data are read is not in the list.
     needed: Callable[[F], bool] = _always
-    after_stop: bool = False
+    after_stop: bool = False  # whether the stage is run even if the fit has been asked to stop
 
 
 @dataclass(frozen=True)
 class Repeat(Generic[F]):
-    """Stages that are repeated until a condition holds, or the fit has been asked to stop.
+    """Stages that are repeated until a condition holds, or the fit has been asked to stop."""
 
-    Attributes
-    ----------
-    stages : sequence of Stage
-        Stages of one round.
-    until : callable
-        Returns whether the fit so far needs no further round.
-    most : int
-        The largest number of rounds.
-    cost : callable or None
-        Returns the `Cost` of all rounds; by default the cost of one round.
-    """
-
-    stages: Sequence[Stage[F] | Repeat[F]]
-    until: Callable[[F], bool]
-    most: int
+    stages: Sequence[Stage[F] | Repeat[F]]  # of one round
+    until: Callable[[F], bool]  # returns whether the fit so far needs no further round
+    most: int  # the largest number of rounds
+    # Returns the `Cost` of all rounds; by default the cost of one round.
     cost: Callable[[Any], Cost] | None = None
 
 
 def run_stages(stages: Iterable[Stage[F] | Repeat[F]], fit: F) -> F:
     """Run the stages in their order, and return the fit with all results.
 
-    Parameters
-    ----------
-    stages : iterable of Stage or Repeat
-        Stages in the order in which they are run.
-    fit : FitSoFar
-        Fit with a `context`, whose journal enters each stage before it is run.
+    The journal of the fit's context enters each stage before it is run.
     """
     for stage in stages:
         if isinstance(stage, Repeat):

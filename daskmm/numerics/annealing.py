@@ -23,27 +23,15 @@ def critical_power(
     row_weights: NDArray[np.float64],
     distortion: Distortion = SQUARED_EUCLIDEAN,
 ) -> float:
-    r"""Return the power above which all centres fall onto the mean.
+    """Return the power above which all centres fall onto the mean.
 
     Differences between centres that all sit near the mean μ grow by 2(1 − s)·λ_max(E[uuᵀ]) per
     step, with u = (x − μ)/‖x − μ‖; so the collapsed state is stable for
     s > s_crit = 1 − 1/(2 λ_max), which lies between 1 − p/2 (isotropic rows) and 1/2 (rows on a
     line). Other distortions define this growth in their method `growth`.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features), float64
-        A sample, in the model's coordinates. NaN are missing values. Of large sparse samples, only
-        some rows are used.
-    row_weights : ndarray of shape (n_rows,), float64
-        Sample weights.
-    distortion : Distortion
-        The distortion between rows and centres.
-
-    Returns
-    -------
-    float
-        s_crit; 1/2 when all rows coincide.
+    Rows are a sample in the model's coordinates, where NaN are missing values; only some rows of a
+    large sparse sample are used. The result is 1/2 when all rows coincide.
     """
     plain = type(distortion) is SquaredEuclidean
     if plain and isinstance(rows, SparseRows) and not fit_dense(rows):

@@ -32,25 +32,11 @@ def calibrated_power(distances: FloatArray, apart: FloatArray, weights: FloatArr
        coefficient, which minimises the cross-entropy with the posteriors, a convex function. Near
        the boundary of two clusters, at distance d, this is s − 1 ≈ −d/τ.
 
-    Parameters
-    ----------
-    distances : ndarray of shape (n_rows, n_clusters)
-        Distances of some rows to the centres, in the model's distance; finite.
-    apart : ndarray of shape (n_clusters, n_clusters)
-        Distances of each centre (first index) to the others.
-    weights : ndarray of shape (n_rows,)
-        Sample weights.
-
-    Returns
-    -------
-    float
-        The power, at most −0.2; −∞ (hard memberships) if no row is uncertain, or no two centres
-        differ.
-
-    References
-    ----------
-    Guo, Pleiss, Sun & Weinberger, "On Calibration of Modern Neural Networks", ICML 2017 (one
-    coefficient on all log odds, there a temperature).
+    Distances of some rows to the centres, (n_rows, n_clusters), are finite and in the model's
+    distance, as are those of each centre (first index) to the others, `apart`. The power is at most
+    −0.2; it is −∞ (hard memberships) if no row is uncertain, or no two centres differ. The
+    one coefficient on all log odds is the temperature of Guo, Pleiss, Sun & Weinberger, "On
+    Calibration of Modern Neural Networks", ICML 2017.
     """
     others = np.where(apart > 0, apart, np.inf)
     nearest = others.argmin(axis=1)

@@ -16,17 +16,10 @@ NUMBER, FLAG, CATEGORY, SEASON = range(4)
 
 @dataclass(frozen=True)
 class Expansion:
-    """Map from coded columns to features.
+    """Map from coded columns to features."""
 
-    Attributes
-    ----------
-    kinds : ndarray of int of shape (n_columns,)
-        Kind of each column: NUMBER, FLAG, CATEGORY or SEASON.
-    sizes : ndarray of int of shape (n_columns,)
-        Number of features of each column: levels of a category, 2 for a season, else 1.
-    """
-
-    kinds: NDArray[np.int64]
+    kinds: NDArray[np.int64]  # NUMBER, FLAG, CATEGORY or SEASON, (n_columns,)
+    # Number of features of each column, (n_columns,): levels of a category, 2 for a season, else 1.
     sizes: NDArray[np.int64]
 
     @property
@@ -69,18 +62,11 @@ class Expansion:
 
 @dataclass(frozen=True)
 class MixedCoordinates:
-    """Coordinates z = (x − mean) / scale + shift of the features x of coded rows.
+    """Coordinates z = (x − mean) / scale + shift of the features x of coded rows."""
 
-    Attributes
-    ----------
-    expansion : Expansion
-        The features of the coded columns.
-    mean, scale, shift : ndarray of shape (n_features,)
-        Parameters of the coordinates. They standardise numbers, and smooth flags and levels, whose
-        means are shares.
-    """
-
-    expansion: Expansion
+    expansion: Expansion  # the features of the coded columns
+    # Parameters of the coordinates, (n_features,). Numbers are standardised; flags and levels,
+    # whose means are shares, are smoothed.
     mean: FloatArray
     scale: FloatArray
     shift: FloatArray

@@ -31,17 +31,7 @@ def close_edges(a: FloatArray, b: FloatArray, tol: float) -> Edges:
     Only tiles of points whose projections are near are compared, and each tile keeps only as many
     edges as connect its components.
 
-    Parameters
-    ----------
-    a, b : ndarray of shape (n_a, n_features) and (n_b, n_features)
-        Two sets of points.
-    tol : float
-        Largest Euclidean distance between the two points of an edge.
-
-    Returns
-    -------
-    ndarray of int of shape (n_edges, 2)
-        Indices into `a` and `b`.
+    `tol` is a Euclidean distance. The edges, (n_edges, 2), are indices into `a` and `b`.
     """
     direction = projection(a.shape[1])
     along_a, along_b = a @ direction, b @ direction

@@ -33,17 +33,8 @@ def squared_distances(rows: FloatArray, centers: FloatArray) -> FloatArray:
     the differences, so that each has a relative error of about 1e-11 and a row that lies on a
     centre has a distance of exactly 0.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features), float64
-        Rows, centred near the origin.
-    centers : ndarray of shape (n_clusters, n_features), float64
-        Centres in the same coordinates.
-
-    Returns
-    -------
-    ndarray of shape (n_rows, n_clusters), float64
-        Distances, never negative.
+    Rows and centres have the same coordinates, and are centred near the origin. The distances,
+    (n_rows, n_clusters), are never negative.
     """
     scale = (rows * rows).sum(axis=1)[:, None] + np.einsum("jl,jl->j", centers, centers)
     distances = rows @ centers.T

@@ -21,27 +21,19 @@ _CONSTANT = 1e-6
 
 @dataclass(frozen=True)
 class BatchSums(Sums):
-    """Sums over the rows of a batch, which can be added.
+    """Sums over the rows of a batch, which can be added."""
 
-    Attributes
-    ----------
-    sizes : ndarray of shape (n_clusters,)
-        Number of rows of each cluster.
-    counts, sums, squares : ndarray of shape (1 + n_clusters, n_features) or (1, n_features)
-        Number of values, their sum, and the sum of their squares: in the first line for all rows,
-        in the others for each cluster (unless these are left out).
-    distances, distance_squares : ndarray of shape (n_clusters,)
-        Sums of the distances to the centre, and of their squares.
-    unseen : ndarray of shape (n_features,)
-        Number of values that are not missing but have a level that the fit did not see.
-    """
-
-    sizes: FloatArray
+    sizes: FloatArray  # number of rows of each cluster, (n_clusters,)
+    # Number of values, their sum, and the sum of their squares, (1 + n_clusters, n_features): in
+    # the first line for all rows, in the others for each cluster; (1, n_features) without clusters.
     counts: FloatArray
     sums: FloatArray
     squares: FloatArray
+    # Sums of the distances to the centre, and of their squares, (n_clusters,).
     distances: FloatArray
     distance_squares: FloatArray
+    # Number of values that are not missing but have a level that the fit did not see,
+    # (n_features,).
     unseen: FloatArray
 
     @classmethod

@@ -12,26 +12,12 @@ def within_dispersion(squares: FloatArray, masses: FloatArray, centers: FloatArr
     """Compute the weighted dispersion of each feature within clusters, at the best centres.
 
     D_l = Σ_ij φ_ij (x_il − θ_jl)² = Σ_ij φ_ij x_il² − Σ_j N_jl θ_jl², where N_jl is the sum of φ_ij
-    over the rows with a value, and θ are the new centres. It is clipped at 0, since rounding might
-    make it negative.
+    over the rows with a value, and θ_jl = Σ_i φ_ij x_il / N_jl are the new centres (Chakraborty,
+    Paul, Das & Xu, "Entropy Weighted Power k-Means Clustering", AISTATS 2020, Algorithm 1). It is
+    clipped at 0, since rounding might make it negative.
 
-    Parameters
-    ----------
-    squares : ndarray of shape (n_features,)
-        The sums Σ_ij φ_ij x_il².
-    masses : ndarray of shape (n_clusters, n_features) or (n_clusters, 1)
-        N_jl.
-    centers : ndarray of shape (n_clusters, n_features)
-        θ_jl = Σ_i φ_ij x_il / N_jl.
-
-    Returns
-    -------
-    ndarray of shape (n_features,)
-
-    References
-    ----------
-    Chakraborty, Paul, Das & Xu, "Entropy Weighted Power k-Means Clustering", AISTATS 2020,
-    Algorithm 1.
+    `squares` are the sums Σ_ij φ_ij x_il², (n_features,), and `masses` are N_jl,
+    (n_clusters, n_features) or (n_clusters, 1).
     """
     return np.maximum(squares - (masses * centers * centers).sum(axis=0), 0.0)
 
@@ -39,26 +25,11 @@ def within_dispersion(squares: FloatArray, masses: FloatArray, centers: FloatArr
 def softmin_weights(
     dispersion: FloatArray, lam: float, varying: NDArray[np.bool_] | None = None
 ) -> FloatArray:
-    """Compute feature weights w_l ∝ exp(−D_l / λ).
+    """Compute feature weights w_l ∝ exp(−D_l / λ), which sum to 1.
 
-    Parameters
-    ----------
-    dispersion : ndarray of shape (n_features,)
-        Dispersion D of each feature, in the units of `lam` (both per sample, or both summed).
-    lam : float
-        Entropy penalty λ > 0.
-    varying : ndarray of bool of shape (n_features,), optional
-        Mask of the features that get weights. Constant features are left out with weight 0;
-        otherwise their D = 0 would give them all of the weight.
-
-    Returns
-    -------
-    ndarray of shape (n_features,)
-        Weights that sum to 1.
-
-    References
-    ----------
-    Chakraborty et al. 2020, eq. 11. The smallest D is subtracted first, so small λ cannot
+    This is eq. 11 of Chakraborty et al. 2020. The units of D and `lam` agree: both are per sample,
+    or both are summed. Features that are not `varying` are left out with weight 0; otherwise their
+    D = 0 would give them all of the weight. The smallest D is subtracted first, so small λ cannot
     underflow to 0/0.
     """
     if varying is None or varying.all() or not varying.any():

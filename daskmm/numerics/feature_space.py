@@ -17,9 +17,7 @@ def feature_distances(
     W_ij φ(x_i) are the means. `product` is K W, one sweep over the Gram matrix; the result is of
     shape (n_rows, n_clusters).
 
-    References
-    ----------
-    Paul, Chakraborty, Das & Xu, "Kernel k-Means, By All Means", 2020, eq. 7.
+    This is eq. 7 of Paul, Chakraborty, Das & Xu, "Kernel k-Means, By All Means", 2020.
     """
     norms = np.einsum("ij,ij->j", memberships, product)
     distances = -2.0 * product
@@ -33,10 +31,8 @@ def normalized_memberships(phi: FloatArray, previous: FloatArray) -> FloatArray:
 
     `phi` are the φ times the sample weights, and `previous` is W before the step.
 
-    References
-    ----------
-    Paul, Chakraborty, Das & Xu, "Kernel k-Means, By All Means", 2020: w below (6), a step of
-    Algorithm 1.
+    It is a step of Algorithm 1 in Paul, Chakraborty, Das & Xu, "Kernel k-Means, By All Means",
+    2020: w below (6).
     """
     total = phi.sum(axis=0)
     occupied = total > 0

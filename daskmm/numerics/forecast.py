@@ -25,18 +25,12 @@ _LEAST_STEP = 1e-6
 
 @dataclass(frozen=True)
 class Series:
-    """Statistics of consecutive batches.
+    """Statistics of consecutive batches."""
 
-    Attributes
-    ----------
-    numbers : ndarray of int of shape (n_batches,)
-        Numbers of the batches, such as days; a season is a cycle of these numbers.
-    values, variances : ndarray of shape (n_batches, n_statistics)
-        The statistics, and their variances if rows are independent draws; the variance is infinite
-        if a statistic is not known.
-    """
-
+    # Numbers of the batches, such as days, (n_batches,); a season is a cycle of these numbers.
     numbers: NDArray[np.int64]
+    # The statistics, and their variances if rows are independent draws, (n_batches, n_statistics);
+    # the variance is infinite if a statistic is not known.
     values: FloatArray
     variances: FloatArray
 
@@ -57,18 +51,12 @@ class Series:
 
 @dataclass(frozen=True)
 class Deviation:
-    """How far the mean of some batches is from its forecast.
+    """How far the mean of some batches is from its forecast."""
 
-    Attributes
-    ----------
-    shifts, errors : ndarray of shape (n_statistics,)
-        The deviations, and their standard errors.
-    degrees : ndarray of shape (n_statistics,)
-        Degrees of freedom of the errors; infinite if only rows vary.
-    """
-
+    # The deviations, and their standard errors, (n_statistics,).
     shifts: FloatArray
     errors: FloatArray
+    # Degrees of freedom of the errors, (n_statistics,); infinite if only rows vary.
     degrees: FloatArray
 
     @property
@@ -83,18 +71,12 @@ class Deviation:
 
 @dataclass(frozen=True)
 class Between:
-    """How much batches differ, beyond the sampling error of their rows.
+    """How much batches differ, beyond the sampling error of their rows."""
 
-    Attributes
-    ----------
-    variances, degrees : ndarray of shape (n_statistics,)
-        Variance between batches, and degrees of freedom of its estimate.
-    differs : bool
-        Whether some statistic varies clearly more than rows that are drawn independently.
-    """
-
+    # Variance between batches, and degrees of freedom of its estimate, (n_statistics,).
     variances: FloatArray
     degrees: FloatArray
+    # Whether some statistic varies clearly more than rows that are drawn independently.
     differs: bool
 
     @classmethod
@@ -191,15 +173,9 @@ def _usual_variance(weights: FloatArray) -> FloatArray:
 def moderated(ratios: FloatArray, degrees: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Move ratios of variances towards their common value, the more the less they differ.
 
-    Returns
-    -------
-    ratios, degrees : ndarray of shape (n_statistics,)
-        The posterior ratios, and their degrees of freedom; 1 and infinite without any information.
-
-    References
-    ----------
-    Smyth, "Linear models and empirical Bayes methods for assessing differential expression in
-    microarray experiments", Stat. Appl. Genet. Mol. Biol. 3, 2004.
+    The result is the posterior ratios, and their degrees of freedom; 1 and infinite without any
+    information (Smyth, "Linear models and empirical Bayes methods for assessing differential
+    expression in microarray experiments", Stat. Appl. Genet. Mol. Biol. 3, 2004).
     """
     told = (degrees > 0) & (ratios > 0)
     if told.sum() < 3:

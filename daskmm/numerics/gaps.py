@@ -44,8 +44,8 @@ Halves = tuple[NDArray[np.int64], NDArray[np.int64]]
 DENSITY, EVIDENCE, PER_FEATURE = 0.65, 2.4, 5.0
 # Largest overlap; also the overlap of groups whose medians are not in the order of their means.
 WIDEST = 10.0
-# Unions of groups overlap less than this, unless the groups are only cells of one cluster. Cells of
-# which more than this share is left, and more than a few, have hardly been merged.
+# Unless unions of groups overlap less than this, the groups are only cells of one cluster. Cells
+# have hardly been merged if more than this share of them is left, and more than this number.
 _NO_CELLS, _HARDLY_MERGED, _FEW_CELLS = 2.0, 0.9, 3
 # Windows consist of four bins of this width; their centres are -.05, 0, ….
 _BIN, _FIRST, _N_BINS = 0.05, -0.15, 26
@@ -58,20 +58,12 @@ _LEAST_WITHIN = 1e-6
 
 
 class Scatter(NamedTuple):
-    """The rows that are divided into groups.
+    """The rows that are divided into groups."""
 
-    Attributes
-    ----------
-    rows : ndarray of shape (n_rows, n_features)
-        The rows, in any units.
-    weights : ndarray of shape (n_rows,)
-        Weight of each row: the number of rows for which it counts.
-    within : ndarray of shape (n_features, n_features)
-        Covariance within groups; the covariances of small groups are shrunk towards it.
-    """
-
-    rows: FloatArray
-    weights: FloatArray
+    rows: FloatArray  # in any units, (n_rows, n_features)
+    weights: FloatArray  # number of rows for which each row counts, (n_rows,)
+    # Covariance within groups, (n_features, n_features); the covariances of small groups are shrunk
+    # towards it.
     within: FloatArray
 
 
@@ -190,17 +182,11 @@ def _counts(
 
 
 class Merging(NamedTuple):
-    """Result of merging groups.
+    """Result of merging groups."""
 
-    Attributes
-    ----------
-    overlaps : dict of int to float
-        Overlap of the two groups that were merged next, for each number of groups down to 2.
-    groups : list of tuple of ndarray
-        Row numbers of the groups that gaps divide; a single group if there are no gaps.
-    """
-
+    # Overlap of the two groups that were merged next, for each number of groups down to 2.
     overlaps: dict[int, float]
+    # Row numbers of the groups that gaps divide; a single group if there are no gaps.
     groups: list[Halves]
 
 

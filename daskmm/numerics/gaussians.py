@@ -38,33 +38,21 @@ class SingularComponentError(ValueError):
 
 @dataclass(frozen=True)
 class Components:
-    """Normal components, or t distributions.
+    """Normal components, or t distributions."""
 
-    Attributes
-    ----------
-    covariance_type : {"full", "tied", "diag", "spherical"}
-        Form of the covariances: one matrix per component, one for all, one variance per component
-        and feature, or one variance per component.
-    shares : ndarray of shape (n_components,)
-        Shares of the components, which sum to 1.
-    means : ndarray of shape (n_components, n_features)
-        Means of the components.
-    covariances : ndarray
-        Covariances, of shape (n_components, n_features, n_features), (n_features, n_features),
-        (n_components, n_features) or (n_components,), depending on the type.
-    factors : ndarray
-        Upper triangular matrices U, where U Uᵀ is the inverse covariance, or inverse standard
-        deviations, in the same shape.
-    degrees : ndarray of shape (n_components,) or None
-        Degrees of freedom of t distributions, whose `covariances` are Σ, by which distances are
-        measured; None for normal components.
-    """
-
+    # "full" (one matrix per component), "tied" (one for all), "diag" (one variance per component
+    # and feature) or "spherical" (one variance per component).
     covariance_type: str
-    shares: FloatArray
-    means: FloatArray
+    shares: FloatArray  # they sum to 1, (n_components,)
+    means: FloatArray  # (n_components, n_features)
+    # (n_components, n_features, n_features), (n_features, n_features), (n_components, n_features)
+    # or (n_components,), depending on the type.
     covariances: FloatArray
+    # Upper triangular matrices U, where U Uᵀ is the inverse covariance, or inverse standard
+    # deviations, in the same shape.
     factors: FloatArray
+    # Degrees of freedom of t distributions, whose `covariances` are Σ, by which distances are
+    # measured, (n_components,); None for normal components.
     degrees: FloatArray | None = None
 
     @classmethod
@@ -78,10 +66,7 @@ class Components:
     ) -> Self:
         """Return components with the factors of their covariances.
 
-        Raises
-        ------
-        SingularComponentError
-            If a covariance is not positive definite.
+        SingularComponentError is raised if a covariance is not positive definite.
         """
         factors = factors_of(covariances, covariance_type)
         return cls(covariance_type, shares, means, covariances, factors, degrees)
@@ -154,10 +139,8 @@ class Components:
 def factors_of(covariances: FloatArray, covariance_type: str) -> FloatArray:
     """Return upper triangular U with U Uᵀ = Σ⁻¹ for each covariance, or 1/σ for variances.
 
-    Raises
-    ------
-    SingularComponentError
-        If a covariance is not positive definite; the message says which.
+    SingularComponentError is raised if a covariance is not positive definite; its message says
+    which.
     """
     if covariance_type in ("diag", "spherical"):
         bad = np.flatnonzero(~(covariances.reshape(len(covariances), -1) > 0).all(axis=1))
@@ -200,19 +183,7 @@ def _singular(component: int) -> str:
 
 
 def log_joint_densities(rows: FloatArray, components: Components) -> FloatArray:
-    """Return log π_j N(x_i; μ_j, Σ_j) of all rows and components.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features), float64
-        Rows in the units of the means.
-    components : Components
-        The components.
-
-    Returns
-    -------
-    ndarray of shape (n_rows, n_components)
-    """
+    """Return log π_j N(x_i; μ_j, Σ_j) of all rows and components, (n_rows, n_components)."""
     return components.constants + components.log_kernels(squared_distances(rows, components))
 
 
@@ -243,27 +214,17 @@ class EMSums(Sums):
 
     If components are t distributions, `sums` and `scatters` have weights w γ u in place of w γ,
     where u is defined in `daskmm.numerics.student`.
-
-    Attributes
-    ----------
-    weights : ndarray of shape (n_components,)
-        Σ w γ_j.
-    sums : ndarray of shape (n_components, n_features)
-        Σ w γ_j (x − μ_j), around the means before the step.
-    scatters : ndarray
-        Σ w γ_j (x − μ_j)(x − μ_j)ᵀ, of shape (n_components, n_features, n_features). For "tied"
-        they are summed over the components, with shape (1, n_features, n_features); for "diag" and
-        "spherical" they are the diagonals only, with shape (n_components, n_features).
-    log_likelihood : float
-        Σ w log p(x) at the components before the step.
-    pulls, logs : ndarray of shape (n_components,) or None
-        Σ w γ u and Σ w γ (log u − u) of t distributions.
     """
 
-    weights: FloatArray
+    weights: FloatArray  # Σ w γ_j, (n_components,)
+    # Σ w γ_j (x − μ_j), around the means before the step, (n_components, n_features).
     sums: FloatArray
+    # Σ w γ_j (x − μ_j)(x − μ_j)ᵀ, of shape (n_components, n_features, n_features). For "tied" they
+    # are summed over the components, with shape (1, n_features, n_features); for "diag" and
+    # "spherical" they are the diagonals only, with shape (n_components, n_features).
     scatters: FloatArray
-    log_likelihood: float
+    log_likelihood: float  # Σ w log p(x) at the components before the step
+    # Σ w γ u and Σ w γ (log u − u) of t distributions, (n_components,).
     pulls: FloatArray | None = None
     logs: FloatArray | None = None
 
@@ -274,17 +235,7 @@ class EMSums(Sums):
 
 
 def em_sums(rows: FloatArray, weights: FloatArray | None, components: Components) -> EMSums:
-    """Compute the sums of an EM step.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features), float64
-        Rows in the units of the means.
-    weights : ndarray of shape (n_rows,) or None
-        Sample weights; all are 1 by default.
-    components : Components
-        The components before the step.
-    """
+    """Compute the sums of an EM step, given the components before it; weights are 1 by default."""
     squares = squared_distances(rows, components)
     densities, shares = mixed_densities(components.constants + components.log_kernels(squares))
     if weights is not None:
@@ -321,20 +272,9 @@ def scatter(
 def maximized(sums: EMSums, before: Components, reg_covar: float) -> Components:
     """Return the components that maximise the expected log-likelihood: the M-step.
 
-    Parameters
-    ----------
-    sums : EMSums
-        Sums over all rows at the components before the step.
-    before : Components
-        Components before the step. A component without weight keeps its mean and, unless the
-        covariance is tied, its covariance.
-    reg_covar : float
-        Number that is added to all variances.
-
-    Raises
-    ------
-    SingularComponentError
-        If a covariance is not positive definite.
+    `sums` are those over all rows at the components before the step. A component without weight
+    keeps its mean and, unless the covariance is tied, its covariance. `reg_covar` is added to all
+    variances. SingularComponentError is raised if a covariance is not positive definite.
     """
     weights, kind = sums.weights + _TINY_WEIGHT, before.covariance_type
     empty = sums.weights <= _EMPTY * weights.sum()

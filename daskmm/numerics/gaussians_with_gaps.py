@@ -39,17 +39,7 @@ def log_joint_densities_with_gaps(rows: FloatArray, components: Components) -> F
 def em_sums_with_gaps(
     rows: FloatArray, weights: FloatArray | None, components: Components
 ) -> EMSums:
-    """Compute the sums of an EM step; NaN are missing values.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features), float64
-        Rows in the units of the means.
-    weights : ndarray of shape (n_rows,) or None
-        Sample weights; all are 1 by default.
-    components : Components
-        The components before the step.
-    """
+    """Compute the sums of an EM step as `em_sums` does, where NaN are missing values."""
     v = np.ones(len(rows)) if weights is None else weights
     if components.covariance_type in ("diag", "spherical"):
         return _independent_sums(rows, v, components)

@@ -26,20 +26,10 @@ _NEGLIGIBLE = 1e-4
 
 
 class HeldOut(NamedTuple):
-    """Shares of the features' variance along the leading directions of other features.
+    """Shares of the features' variance along the leading directions of other features."""
 
-    Attributes
-    ----------
-    shares : ndarray of shape (n_features,)
-        Share of each feature's variance; 0 for a constant feature.
-    chance : float
-        Expected share for a feature that is independent of all others.
-    n_directions : int
-        Number of directions.
-    """
-
-    shares: FloatArray
-    chance: float
+    shares: FloatArray  # share of each feature's variance, (n_features,); 0 for a constant feature
+    chance: float  # expected share for a feature that is independent of all others
     n_directions: int
 
     def limit(self, n_features: int) -> float:
@@ -55,12 +45,7 @@ class HeldOut(NamedTuple):
 class Standardized:
     """Sparse rows whose features are standardised to mean 0 and variance 1 without dense rows.
 
-    Parameters
-    ----------
-    rows : SparseRows of shape (n_rows, n_features)
-        Rows in the model's coordinates.
-    row_weights : ndarray of shape (n_rows,)
-        Sample weights, positive.
+    Rows are in the model's coordinates, and their weights are positive.
     """
 
     def __init__(self, rows: SparseRows, row_weights: FloatArray) -> None:

@@ -26,17 +26,10 @@ class Histogram:
 
     Bins are the same for all data, so histograms of blocks add up to that of all rows, and a
     quantile is within .2 % of the exact one. Only bins that are not empty take memory.
-
-    Attributes
-    ----------
-    codes : ndarray of shape (n_bins,), int64
-        Group and bin of each entry, coded as one number, sorted.
-    weights : ndarray of shape (n_bins,)
-        Sum of the weights of the numbers in each bin.
     """
 
-    codes: NDArray[np.int64]
-    weights: FloatArray
+    codes: NDArray[np.int64]  # group and bin of each entry, coded as one number, sorted, (n_bins,)
+    weights: FloatArray  # sum of the weights of the numbers in each bin, (n_bins,)
 
     @classmethod
     def of(cls, values: FloatArray, groups: NDArray, weights: FloatArray | None = None) -> Self:
@@ -83,12 +76,9 @@ class Histogram:
         return np.where((edges == 0) | np.isinf(edges), edges, middles)
 
     def quantile(self, level: float, n_groups: int) -> FloatArray:
-        """Return the number that a share `level` of each group's weight does not exceed.
+        """Return, for each group, the number that a share `level` of its weight does not exceed.
 
-        Returns
-        -------
-        ndarray of shape (n_groups,)
-            NaN for groups without weight.
+        It is NaN for groups without weight.
         """
         groups, values = self.groups, self.values
         sizes = np.bincount(groups, self.weights, minlength=n_groups)

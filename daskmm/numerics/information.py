@@ -17,19 +17,12 @@ LEAST_WITHIN = 1e-3
 
 @dataclass(frozen=True)
 class Partition:
-    """Shares of the clusters, and the variance that they leave unexplained.
+    """Shares of the clusters, and the variance that they leave unexplained."""
 
-    Attributes
-    ----------
-    within : ndarray of shape (n_features,)
-        1 − R_l, the share of each feature's variance that is within the clusters; 1 for a
-        constant feature.
-    shares : ndarray of shape (n_occupied,)
-        Share of the weight of each cluster that is not empty.
-    """
-
+    # 1 − R_l, the share of each feature's variance that is within the clusters, (n_features,); 1
+    # for a constant feature.
     within: FloatArray
-    shares: FloatArray
+    shares: FloatArray  # share of the weight of each cluster that is not empty, (n_occupied,)
 
 
 def weighted_variance(rows: FloatArray, weights: FloatArray) -> FloatArray:
@@ -106,15 +99,10 @@ def feature_gains(
 ) -> FloatArray:
     """Compute gains over a null, ½ log[max(1 − R⁰_l, .001) / max(1 − R_l, .001)], in nats.
 
-    Parameters
-    ----------
-    within, null : ndarray of shape (n_features,)
-        1 − R_l of the partition, and 1 − R⁰_l of a partition of rows that have no clusters.
-    varying : ndarray of bool of shape (n_features,)
-        Features that are not constant; the others gain 0.
-    entropies : ndarray of shape (n_features,), optional
-        Entropies H_l of flags and categories, NaN for numbers. Clusters explain H_l R_l nats of
-        flags and categories, and −½ log(1 − R_l) nats of numbers.
+    `within` and `null` are 1 − R_l of the partition, and 1 − R⁰_l of a partition of rows that have
+    no clusters. Features that are not `varying` gain 0. `entropies` are H_l of flags and
+    categories, NaN for numbers: clusters explain H_l R_l nats of flags and categories, and
+    −½ log(1 − R_l) nats of numbers.
     """
     ratio = np.maximum(null, LEAST_WITHIN) / np.maximum(within, LEAST_WITHIN)
     gains = 0.5 * np.log(ratio)

@@ -33,30 +33,20 @@ def are_movable(kernels: Iterable[Any]) -> bool:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel k(x, y), evaluated between two blocks of rows.
+    """A kernel k(x, y), evaluated between two blocks of rows."""
 
-    Attributes
-    ----------
-    name : str
-        One of `daskmm.numerics.options.KERNELS`, or "callable".
-    bandwidth : float
-        σ: exp(−‖x−y‖²/(2σ²)) for "rbf", exp(−‖x−y‖₁/σ) for "laplacian" and
-        exp(−acos(xᵀy/‖x‖‖y‖)/(2σ²)) for "angular" (Paul, Chakraborty, Das & Xu 2020, their
-        experiment on the sphere).
-    degree, coef0 : float
-        Parameters of "polynomial", (xᵀy + coef0)^degree.
-    unit_diagonal : bool
-        Whether to divide by √(k(x,x) k(y,y)); then a row with k(x,x) = 0 has kernel value 0 with
-        all rows.
-    function : callable, optional
-        The function of "callable", which takes two blocks and returns the matrix of kernel values.
-    """
-
-    name: str
+    name: str  # one of `daskmm.numerics.options.KERNELS`, or "callable"
+    # σ: exp(−‖x−y‖²/(2σ²)) for "rbf", exp(−‖x−y‖₁/σ) for "laplacian" and
+    # exp(−acos(xᵀy/‖x‖‖y‖)/(2σ²)) for "angular" (Paul, Chakraborty, Das & Xu 2020, their experiment
+    # on the sphere).
     bandwidth: float = 1.0
+    # Parameters of "polynomial", (xᵀy + coef0)^degree.
     degree: float = 3.0
     coef0: float = 1.0
+    # Whether to divide by √(k(x,x) k(y,y)); then a row with k(x,x) = 0 has kernel value 0 with all
+    # rows.
     unit_diagonal: bool = False
+    # The function of "callable", which takes two blocks and returns the matrix of kernel values.
     function: KernelFunction | None = None
 
     def block(self, x: FloatArray, y: FloatArray) -> FloatArray:
@@ -150,21 +140,9 @@ def _gaussian(x: FloatArray, y: FloatArray, bandwidth: float) -> FloatArray:
 
 
 def finite_block(kernel: Kernel, x: FloatArray, y: FloatArray, where: str = "") -> FloatArray:
-    """Compute `Kernel.block`; raise if a value is not finite.
+    """Compute `Kernel.block` of two blocks of rows; raise ValueError if a value is not finite.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        The kernel.
-    x, y : ndarray of shape (n, n_features) and (m, n_features)
-        Two blocks of rows.
-    where : str
-        Part of the matrix, for the message.
-
-    Raises
-    ------
-    ValueError
-        If a value is not finite; the message names the kernel and the first such entry.
+    The message names the kernel, the part `where` of the matrix, and the first such entry.
     """
     values = kernel.block(x, y)
     # A sum is finite unless an entry is not, or it overflows; only then is each one tested.

@@ -36,12 +36,9 @@ def latent_normals(
 ) -> FloatArray:
     """Draw normal features for flags and categories; numbers stay as they are.
 
-    Rows are in the model's coordinates and have no missing values; weights are positive.
-
-    Returns
-    -------
-    ndarray of shape (n_rows, n_normals)
-        Normal features, column by column; their variances within a column sum to 1.
+    Rows are in the model's coordinates and have no missing values; weights are positive. The normal
+    features, (n_rows, n_normals), are made column by column; their variances within a column sum to
+    1.
     """
     expansion = coordinates.expansion
     values, found = coordinates.to_input(rows), []
@@ -61,15 +58,6 @@ def dithered(rows: FloatArray, weights: FloatArray, rng: np.random.Generator) ->
 
     Equal values are ordered at random: independent flags become independent normal features, and
     only the dependence between features is left as evidence of clusters.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features)
-        Rows of the sample.
-    weights : ndarray of shape (n_rows,)
-        Sample weights.
-    rng : Generator
-        Draws the offsets.
     """
     n_values = [len(np.unique(column)) for column in rows.T]
     few = min(_FEW_VALUES, len(rows) // _ROWS_PER_VALUE)

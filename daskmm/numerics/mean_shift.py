@@ -29,22 +29,15 @@ _LARGEST_EXPONENT = 1e6
 
 @dataclass(frozen=True)
 class Points:
-    """Representatives, prepared for tiles.
+    """Representatives, prepared for tiles."""
 
-    Attributes
-    ----------
-    left, right : ndarray of shape (n, n_features + 2)
-        left_i · right_j is the exponent −‖y_i − y_j‖²_w / h.
-    masses : ndarray of shape (n, n_features + 1)
-        Multiplicity times position, and multiplicity: the factors of kernel values.
-    exact : bool
-        Whether the product of `left` and `right` is exact enough.
-    """
-
+    # left_i · right_j is the exponent −‖y_i − y_j‖²_w / h, (n, n_features + 2).
     left: FloatArray
     right: FloatArray
+    # Multiplicity times position, and multiplicity: the factors of kernel values,
+    # (n, n_features + 1).
     masses: FloatArray
-    exact: bool
+    exact: bool  # whether the product of `left` and `right` is exact enough
 
     @classmethod
     def of(
@@ -56,16 +49,8 @@ class Points:
     ) -> Points:
         """Prepare representatives.
 
-        Parameters
-        ----------
-        positions : ndarray of shape (n, n_features)
-            Positions in the model's coordinates, centred near the origin.
-        multiplicity : ndarray of shape (n,)
-            Sum of the sample weights of each representative's rows.
-        feature_weights : ndarray of shape (n_features,)
-            Feature weights w, not negative.
-        bandwidth : float
-            Bandwidth h > 0.
+        Positions are in the model's coordinates, centred near the origin. The multiplicity of a
+        representative is the sum of its rows' sample weights.
         """
         n, p = positions.shape
         left, right = np.empty((n, p + 2)), np.empty((n, p + 2))
@@ -99,12 +84,8 @@ def add_pair(a: Points, b: Points, sums_a: FloatArray, sums_b: FloatArray) -> No
     Each kernel value is computed once and used for both sides. The sums are the numerator and
     denominator of (3) in Chakraborty, Paul & Das, AAAI 2021.
 
-    Parameters
-    ----------
-    a, b : Points
-        The representatives of the two tiles.
-    sums_a, sums_b : ndarray of shape (len(a), n_features + 1) and (len(b), n_features + 1)
-        Σ_j K_ij c_j y_j and, in the last column, Σ_j K_ij c_j are added to these.
+    Σ_j K_ij c_j y_j and, in the last column, Σ_j K_ij c_j are added to `sums_a` and `sums_b`,
+    (len(a), n_features + 1) and (len(b), n_features + 1).
     """
     kernel = exponentiate(a.exponents(b))
     sums_a += kernel @ b.masses
@@ -112,17 +93,10 @@ def add_pair(a: Points, b: Points, sums_a: FloatArray, sums_b: FloatArray) -> No
 
 
 def add_own(a: Points, own_share: FloatArray | float, sums: FloatArray) -> None:
-    """Add the kernel sums within one tile of representatives.
+    """Add the kernel sums within one tile of representatives to its sums, as in `add_pair`.
 
-    Parameters
-    ----------
-    a : Points
-        The representatives of the tile.
-    own_share : ndarray of shape (len(a),), or float
-        Share of its own multiplicity that counts in the sum of a representative: 1 if rows are
-        their own neighbours, and less if they are not.
-    sums : ndarray of shape (len(a), n_features + 1)
-        Sums to which the terms are added, as in `add_pair`.
+    `own_share` is the share of its own multiplicity that counts in the sum of a representative: 1
+    if rows are their own neighbours, and less if they are not.
     """
     kernel = exponentiate(a.exponents(a))
     np.fill_diagonal(kernel, own_share)
@@ -146,18 +120,10 @@ def add_block_own(a: Points, own_share: FloatArray, sums: FloatArray) -> None:
 
 @dataclass(frozen=True)
 class ShiftedSums:
-    """Kernel sums of some representatives, each divided by exp(its largest exponent).
+    """Kernel sums of some representatives, each divided by exp(its largest exponent)."""
 
-    Attributes
-    ----------
-    largest : ndarray of shape (n,)
-        Largest exponent so far; −∞ before the first.
-    sums : ndarray of shape (n, n_features + 1)
-        Sums as in `add_pair`, divided by exp(`largest`).
-    """
-
-    largest: FloatArray
-    sums: FloatArray
+    largest: FloatArray  # largest exponent so far, (n,); −∞ before the first
+    sums: FloatArray  # sums as in `add_pair`, divided by exp(`largest`), (n, n_features + 1)
 
     @classmethod
     def empty(cls, n: int, n_features: int) -> ShiftedSums:
@@ -168,12 +134,8 @@ class ShiftedSums:
     def of(cls, rows: Points, others: Points, own: NDArray[np.intp]) -> ShiftedSums:
         """Compute the kernel sums of `rows` over `others`.
 
-        Parameters
-        ----------
-        rows, others : Points
-            Representatives.
-        own : ndarray of int of shape (len(rows),)
-            Index of each row among the others, −1 if absent; a row is not its own neighbour.
+        `own` is the index of each row among the others, −1 if absent; a row is not its own
+        neighbour.
         """
         total = cls.empty(len(rows), rows.masses.shape[1] - 1)
         for tile in tiles(len(others), TILE):
@@ -204,10 +166,7 @@ def merging_groups(positions: FloatArray, tol: float, seed: int) -> NDArray[np.i
     the grid, so that the same edge does not keep close points apart in every iteration. The groups
     do not depend on the order of the points. A tolerance of 0 merges nothing.
 
-    Returns
-    -------
-    ndarray of int of shape (n,), or None
-        Group of each point, from 0; None if no two points share one.
+    The result is the group of each point, from 0; None if no two points share one.
     """
     n, p = positions.shape
     if tol == 0.0 or n == 0:

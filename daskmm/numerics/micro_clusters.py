@@ -29,42 +29,27 @@ TILE = 64
 
 
 class Neighbours(NamedTuple):
-    """Rows around each point, weighted by the kernel.
+    """Rows around each point, weighted by the kernel."""
 
-    Attributes
-    ----------
-    mean, variance : ndarray of shape (n, n_features)
-        Weighted mean and variance of the rows; NaN if all weights are 0. The variance is 0 in
-        features in which no micro-cluster has a variance.
-    share : ndarray of shape (n,)
-        Share of the weight outside of the point's own micro-cluster.
-    """
-
+    # Weighted mean and variance of the rows, (n, n_features); NaN if all weights are 0. The
+    # variance is 0 in features in which no micro-cluster has a variance.
     mean: FloatArray
     variance: FloatArray
-    share: FloatArray
+    share: FloatArray  # share of the weight outside of the point's own micro-cluster, (n,)
 
 
 @dataclass(frozen=True)
 class MicroClusters:
-    """Micro-clusters, prepared for kernel sums.
+    """Micro-clusters, prepared for kernel sums."""
 
-    Attributes
-    ----------
-    right : ndarray of shape (n, 2 n_features + 1)
-        Factors of the exponents, to be multiplied by (y², y, 1) of a point y.
-    largest : ndarray of shape (n,)
-        Exponent for a point at the micro-cluster's own position: Σ_l ½ log(1 − t_l).
-    masses : ndarray of shape (n, 1 + n_features + 4 n_spread)
-        Factors of the kernel values: c, c (1 − t) μ; and for the features with a spread c t,
-        c ((1 − t) s + (1 − t)² μ²), 2 c (1 − t) t μ and c t².
-    spread : ndarray of bool of shape (n_features,)
-        Features in which a micro-cluster has a positive variance.
-    """
-
+    # Factors of the exponents, to be multiplied by (y², y, 1) of a point y, (n, 2 n_features + 1).
     right: FloatArray
+    # Exponent for a point at the micro-cluster's own position: Σ_l ½ log(1 − t_l), (n,).
     largest: FloatArray
+    # Factors of the kernel values, (n, 1 + n_features + 4 n_spread): c, c (1 − t) μ; and for the
+    # features with a spread c t, c ((1 − t) s + (1 − t)² μ²), 2 c (1 − t) t μ and c t².
     masses: FloatArray
+    # Features in which a micro-cluster has a positive variance, (n_features,).
     spread: NDArray[np.bool_]
 
     @classmethod
@@ -78,18 +63,9 @@ class MicroClusters:
     ) -> MicroClusters:
         """Prepare micro-clusters.
 
-        Parameters
-        ----------
-        positions : ndarray of shape (n, n_features)
-            Positions μ, centred near the origin.
-        scatter : ndarray of shape (n, n_features)
-            Variances s of the rows around them.
-        multiplicity : ndarray of shape (n,)
-            Sums c of the rows' sample weights.
-        feature_weights : ndarray of shape (n_features,)
-            Feature weights w, not negative.
-        bandwidth : float
-            Bandwidth h > 0.
+        Positions μ are centred near the origin; `scatter` are the variances s of the rows around
+        them, (n, n_features); the multiplicity c of a micro-cluster is the sum of its rows' sample
+        weights.
         """
         wide = 2.0 * feature_weights * scatter
         pull = wide / (bandwidth + wide)
@@ -111,14 +87,8 @@ class MicroClusters:
     ) -> Neighbours:
         """Average the rows around points at positions of micro-clusters.
 
-        Parameters
-        ----------
-        points : ndarray of shape (n, n_features)
-            Positions of the points.
-        own : ndarray of int of shape (n,)
-            Index of the micro-cluster at each point.
-        own_share : ndarray of shape (n,)
-            Share of the kernel value of a point's own micro-cluster that counts in the sums.
+        `own` is the index of the micro-cluster at each point; `own_share` is the share of its
+        kernel value that counts in the sums.
         """
         found = [
             self._around(points[tile], own[tile], own_share[tile])

@@ -16,24 +16,13 @@ FLUSHED = 1e-290
 
 
 class PowerMeans(NamedTuple):
-    """Power means of the distances of some rows, and the weights of the MM step.
+    """Power means of the distances of some rows, and the weights of the MM step."""
 
-    Attributes
-    ----------
-    phi : ndarray of shape (n_rows, n_clusters)
-        Weights φ_ij of the majorizing quadratic.
-    value : ndarray of shape (n_rows,)
-        The power mean M_s of each row's distances.
-    smallest : ndarray of shape (n_rows,)
-        The smallest distance of each row, M_s at s = −∞.
-    hardness : ndarray of shape (n_rows,)
-        Share of a row's weight that its nearest centre has, where tied centres count as one. It
-        lies in (0, 1], and is 1 for a hard assignment.
-    """
-
-    phi: NDArray[np.float64]
-    value: NDArray[np.float64]
-    smallest: NDArray[np.float64]
+    phi: NDArray[np.float64]  # weights φ_ij of the majorizing quadratic, (n_rows, n_clusters)
+    value: NDArray[np.float64]  # the power mean M_s of each row's distances, (n_rows,)
+    smallest: NDArray[np.float64]  # the smallest distance of each row, M_s at s = −∞, (n_rows,)
+    # Share of a row's weight that its nearest centre has, where tied centres count as one,
+    # (n_rows,). It lies in (0, 1], and is 1 for a hard assignment.
     hardness: NDArray[np.float64]
 
 
@@ -49,18 +38,11 @@ def power_means(distances: NDArray[np.float64], s: float) -> PowerMeans:
     accurate for near ties, so that a power of −1e12 still distinguishes them. The φ of a row sum to
     a number between 1 and k^(−1/s) and must not be normalised.
 
-    Parameters
-    ----------
-    distances : ndarray of shape (n_rows, n_clusters), float64
-        Non-negative distances (squared, for k-means). Zeros and infinities are allowed.
-    s : float
-        The power, below 0; −∞ gives the hard assignment to the nearest centre (the first in a
-        tie).
+    Distances, (n_rows, n_clusters), are not negative (squared, for k-means); zeros and infinities
+    are allowed. A power of −∞ gives the hard assignment to the nearest centre (the first in a tie).
 
-    References
-    ----------
-    Xu & Lange, "Power k-Means Clustering", ICML 2019: gradient (5), limits (6), Algorithm 1,
-    step 3.
+    Xu & Lange, "Power k-Means Clustering", ICML 2019, have the gradient (5), the limits (6), and
+    Algorithm 1, of which this is step 3.
     """
     if s == -np.inf:
         return _hard(distances)

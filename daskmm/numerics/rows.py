@@ -38,13 +38,9 @@ class Coordinates:
     The mean is subtracted because distances from matrix products lose digits far from the origin.
     Coordinates of sparse rows have a mean of 0, since the rows would become dense otherwise.
     Distances do not depend on the mean. `scale` is all ones unless the features are standardised.
-
-    Attributes
-    ----------
-    mean, scale : ndarray of shape (n_features,), float64
-        Shift and scale of each feature, in the input's units.
     """
 
+    # Shift and scale of each feature, in the input's units, (n_features,).
     mean: FloatArray
     scale: FloatArray
 
@@ -75,17 +71,10 @@ class Coordinates:
 
 @dataclass(frozen=True)
 class WhitenedCoordinates:
-    """Coordinates z = (x − mean) W in which a Mahalanobis distance is Euclidean.
+    """Coordinates z = (x − mean) W in which a Mahalanobis distance is Euclidean."""
 
-    Attributes
-    ----------
-    mean : ndarray of shape (n_features,), float64
-        Shift of each feature, in the input's units.
-    whitening : ndarray of shape (n_features, n_features)
-        Lower triangular matrix W, where W Wᵀ is the matrix of the distance.
-    """
-
-    mean: FloatArray
+    mean: FloatArray  # shift of each feature, in the input's units, (n_features,)
+    # Lower triangular matrix W, where W Wᵀ is the matrix of the distance, (n_features, n_features).
     whitening: FloatArray
 
     @classmethod
@@ -120,11 +109,6 @@ class SphereCoordinates:
     """Directions z = x / (√2 ‖x‖), whose squared distances are 1 − cos of the angles between rows.
 
     A row of zeros remains a row of zeros.
-
-    Attributes
-    ----------
-    n_features : int
-        Number of features.
     """
 
     n_features: int

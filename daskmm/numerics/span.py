@@ -30,17 +30,11 @@ def is_wide(n_rows: int, n_features: int) -> bool:
 
 
 class Span(NamedTuple):
-    """The space that some rows span.
+    """The space that some rows span."""
 
-    Attributes
-    ----------
-    coordinates : ndarray of shape (n_rows, n_dimensions)
-        Coordinates of the rows.
-    basis : ndarray of int of shape (n_dimensions,)
-        Indices of rows that span the space; their coordinates are a lower triangular matrix.
-    """
-
-    coordinates: FloatArray
+    coordinates: FloatArray  # of the rows, (n_rows, n_dimensions)
+    # Indices of rows that span the space, (n_dimensions,); their coordinates are a lower triangular
+    # matrix.
     basis: NDArray[np.int64]
 
     def to_features(self, points: FloatArray, rows: FloatArray) -> FloatArray:
@@ -58,16 +52,8 @@ def span_of(rows: FloatArray) -> Span | None:
     which Cholesky's algorithm with pivots computes. Rows are first scaled to length 1, so that the
     error of each row is proportional to its length.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features), float64
-        Rows centred near the origin: products of rows far from it cancel.
-
-    Returns
-    -------
-    Span or None
-        None if the rows are not `is_wide`, have missing values, or their squares overflow or all
-        underflow.
+    Rows are centred near the origin, since products of rows far from it cancel. The result is None
+    if the rows are not `is_wide`, have missing values, or their squares overflow or all underflow.
     """
     if not is_wide(*rows.shape):
         return None

@@ -109,15 +109,8 @@ def has_holes(rows: Any) -> bool:
 def rolled_columns(rows: Any, order: NDArray[np.int64], shifts: NDArray[np.int64]) -> Any:
     """Return rows in another order, with each feature then rolled by its own number of rows.
 
-    Parameters
-    ----------
-    rows : SparseRows or ndarray of shape (n_rows, n_features)
-        The rows.
-    order : ndarray of int of shape (n_rows,)
-        New position of each row.
-    shifts : ndarray of int of shape (n_features,)
-        Number of rows by which each feature is rolled: value l of row i ends in row
-        ``(order[i] + shifts[l]) % n_rows``.
+    `order` has the new position of each row, and `shifts` the number of rows by which each feature
+    is rolled: value l of row i ends in row ``(order[i] + shifts[l]) % n_rows``.
     """
     n = len(rows)
     if isinstance(rows, SparseRows):

@@ -34,14 +34,8 @@ def log_constants(degrees: FloatArray, n_features: int) -> FloatArray:
 def log_kernels(squares: FloatArray, degrees: FloatArray, n_features: int) -> FloatArray:
     """Return log densities relative to those at the means, given squared distances δ.
 
-    Parameters
-    ----------
-    squares : ndarray of shape (n_rows, n_components)
-        Squared distances.
-    degrees : ndarray of shape (n_components,)
-        Degrees of freedom ν.
-    n_features : int
-        Number of features p.
+    The distances are of shape (n_rows, n_components), and the degrees of freedom ν of
+    (n_components,).
     """
     return np.asarray(-0.5 * (degrees + n_features) * np.log1p(squares / degrees))
 
@@ -56,16 +50,8 @@ def updated_degrees(
 ) -> FloatArray:
     """Return the degrees of freedom that maximise the expected log-likelihood.
 
-    Parameters
-    ----------
-    logs : ndarray of shape (n_components,)
-        Σ w γ (log u − u) at the degrees of freedom before the step.
-    weights : ndarray of shape (n_components,)
-        Σ w γ.
-    before : ndarray of shape (n_components,)
-        Degrees of freedom before the step; components without weight keep them.
-    n_features : int
-        Number of features p.
+    `logs` are Σ w γ (log u − u) of each component at the degrees of freedom before the step, and
+    `weights` are Σ w γ; components without weight keep their degrees of freedom.
     """
     both = 0.5 * (before + n_features)
     held = weights > 0

@@ -14,15 +14,10 @@ _ROWS_PER_DIRECTION = 10
 
 
 def whitened(rows: FloatArray, weights: FloatArray) -> FloatArray:
-    """Transform rows so that their covariance is the identity.
+    """Transform rows of positive weights so that their covariance is the identity.
 
-    Weights are positive.
-
-    Returns
-    -------
-    ndarray of shape (n_rows, n_directions)
-        Principal components of unit variance, at most one for each ten rows; none for rows that
-        are all equal.
+    The result, (n_rows, n_directions), is the principal components of unit variance, at most one
+    for each ten rows; none for rows that are all equal.
     """
     share = np.sqrt(weights / weights.sum())[:, None]
     # Relative to the first row, equal rows are exactly 0.

@@ -207,28 +207,12 @@ def plan(
 ) -> Plan:
     """Predict the cost of a fit of centres.
 
-    Parameters
-    ----------
-    layout : Layout
-        Layout of the table.
-    method : Method
-        Choices of the fit, with the expected schedule.
-    stages : iterable of Stage
-        Stages of the fit, whose costs are added.
-    wanted : int, optional
-        Number of rows of the sample, if given by the user.
-    timed : bool
-        Whether to predict seconds; the speed of this machine is then measured once.
+    The costs of the stages are added. `method` are the choices of the fit, with the expected
+    schedule, and `wanted` is the number of rows of the sample, if given by the user. If `timed`,
+    seconds are predicted; the speed of this machine is then measured once.
 
-    Returns
-    -------
-    Plan
-
-    Raises
-    ------
-    ValueError
-        If workers have too little memory for blocks or centres; the message has the numbers and
-        what to change.
+    It raises ValueError if workers have too little memory for blocks or centres; the message has
+    the numbers and what to change.
     """
     n_rows, worker, sizes = layout.n_rows, smallest_worker(layout.lazy), None
     if n_rows is not None:
@@ -311,30 +295,13 @@ def gram_plan(
 ) -> Plan:
     """Predict the cost of a fit that sweeps over Gram matrices.
 
-    Parameters
-    ----------
-    layout, stages, timed
-        As in `plan`; the layout may be that of a precomputed matrix.
-    method : Method
-        Choices of the fit; starts are annealed on the Nyström features of its landmarks.
-    n_kernels : int
-        Number of kernels.
-    kept : {"memory", "recomputed", "stored"}
-        How the matrices are kept.
-    precomputed : bool
-        Whether the table is a kernel matrix; a lazy one is not copied.
+    Arguments are those of `plan`, and of `GramCosts`; starts are annealed on the Nyström features
+    of the landmarks of `method`. A lazy precomputed matrix is not copied. Passes of the plan are
+    sweeps over the matrices and passes over the rows. A sweep of recomputed matrices reads streamed
+    rows several times, and their bytes count each time.
 
-    Returns
-    -------
-    Plan
-        The plan; its passes are sweeps over the matrices and passes over the rows. A sweep of
-        recomputed matrices reads streamed rows several times, and their bytes count each time.
-
-    Raises
-    ------
-    ValueError
-        If rows and memberships do not fit into this process; the message has the numbers and what
-        to change.
+    It raises ValueError if rows and memberships do not fit into this process; the message has the
+    numbers and what to change.
     """
     here = this_process()
     costs = GramCosts(layout, method, n_kernels, kept, precomputed, here.threads)
@@ -401,28 +368,14 @@ def blurring_plan(
 ) -> Plan:
     """Predict the cost of a mean shift.
 
-    Parameters
-    ----------
-    layout, stages, timed
-        As in `plan`.
-    max_iter : int
-        The largest number of iterations.
-    n_micro_clusters : int or None
-        The largest number of micro-clusters; None if every row is blurred.
-    learns : bool
-        Whether feature weights are learned.
+    Layout, stages and `timed` are those of `plan`. `max_iter` and `n_micro_clusters` are the
+    largest numbers of iterations and of micro-clusters; every row is blurred if the latter is None.
+    `learns` says whether feature weights are learned. Passes of the plan are passes over the data
+    and, if every row is blurred, sweeps over all pairs. Rows that have merged are left out of later
+    sweeps.
 
-    Returns
-    -------
-    Plan
-        The plan; its passes are passes over the data and, if every row is blurred, sweeps over all
-        pairs. Rows that have merged are left out of later sweeps.
-
-    Raises
-    ------
-    ValueError
-        If this process or a worker has too little memory; the message has the numbers and what to
-        change.
+    It raises ValueError if this process or a worker has too little memory; the message has the
+    numbers and what to change.
     """
     worker = smallest_worker(layout.lazy)
     costs = BlurringCosts(layout, max_iter, n_micro_clusters, learns, worker.threads)
@@ -446,23 +399,10 @@ def mixture_plan(
     *,
     timed: bool = False,
 ) -> Plan:
-    """Predict the cost of a fit of a Gaussian mixture.
+    """Predict the cost of a fit of a Gaussian mixture; see `plan`.
 
-    Parameters
-    ----------
-    layout, stages, timed
-        As in `plan`.
-    settings : Settings
-        Parameters of the fit.
-
-    Returns
-    -------
-    Plan
-
-    Raises
-    ------
-    ValueError
-        If workers have too little memory; the message has the numbers and what to change.
+    It raises ValueError if workers have too little memory; the message has the numbers and what to
+    change.
     """
     worker, k = smallest_worker(layout.lazy), settings.n_components
     n_sample = sample_sizes(layout, k, wanted_rows(settings, layout), False).sample
@@ -657,8 +597,8 @@ def _sample_bytes(layout: Layout, method: Method, sizes: SampleSizes, threads: i
     # The copies of each start share the column indices of the sample.
     values = int(8 * (layout.stored or 0))
     annealing = sizes.sample * (3 * row + 3 * at_once * values)
-    # Parameters are tried on a few rows. These are dense, except if λ is tried on rows that are too
-    # wide.
+    # Parameters are tried on a few rows in dense form; but λ is tried on sparse rows if dense ones
+    # would take more than FEW_BYTES.
     tried = 8 * layout.n_features * min(sizes.sample, sample_rows(method.n_clusters))
     n_dense = 1 if method.tries_lam and tried > FEW_BYTES else 1 + 2 * threads
     return read + annealing + n_dense * FEW_BYTES

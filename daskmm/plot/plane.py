@@ -118,8 +118,8 @@ def projection(model: Any, sample: ArrayLike, labels: ArrayLike | None = None) -
     model : fitted estimator
         The model.
     sample : array-like of shape (n_rows, n_features)
-        A few thousand rows, in the input's units. Of a lazy table, at most 10,000 rows are drawn,
-        for which it is read once (twice, if the number of its rows is unknown).
+        A few thousand rows, in the input's units. At most 10,000 rows are drawn from a lazy table,
+        which is read once (twice, if the number of its rows is unknown).
     labels : array-like of shape (n_rows,), optional
         Cluster of each row; by default that of the nearest centre. Rows without any value, which
         are labelled −1, are left out.
@@ -147,7 +147,7 @@ def projection(model: Any, sample: ArrayLike, labels: ArrayLike | None = None) -
     axis.set_xlabel(f"axis 1 ({shares[0]:.0%} of the spread between clusters)")
     axis.set_ylabel(f"axis 2 ({shares[1]:.0%})")
     low, high = _limits(points, centers[np.unique(clusters)])
-    # Limits that are not automatic would be ignored where units are equal, with a message.
+    # matplotlib ignores fixed limits of axes with equal units, and says so.
     axis.set_xlim(low[0], high[0], auto=True)
     axis.set_ylim(low[1], high[1], auto=True)
     n_outside = int(np.count_nonzero(((points < low) | (points > high)).any(axis=1)))

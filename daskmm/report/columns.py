@@ -241,7 +241,7 @@ class _Column:
         if not low < high:
             return None
         axis = [self._as_value(say, low), self._as_value(say, high)]
-        if self._are_whole:  # as many integers in each bar
+        if self._are_whole:  # every bar gets the same number of integers
             step = max(1.0, np.ceil((high - low) / (_BARS + _BARS // 3)))
             edges = np.arange(np.floor(low) - 0.5, np.ceil(high) + step, step)
         else:

@@ -31,9 +31,9 @@ from daskmm.storage.strict_json import plain
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-# Largest numbers of clusters in the table, and of those that are described; of columns that are
-# described, and of those in which a cluster stands out; of looks of a monitor, and of their
-# reasons; of kernels; of items of an array; of characters of a parameter or a name.
+# Largest numbers that a report shows, line by line: clusters in the table, and clusters that are
+# described; columns that are described, and columns in which a cluster stands out; looks of a
+# monitor, and reasons of each; kernels; items of an array, and characters of a parameter or a name.
 _MOST_ROWS, _MOST_DESCRIBED = 500, 12
 _MOST_COLUMNS, _TELLING = 24, 4
 _MOST_LOOKS, _MOST_REASONS = 50, 3

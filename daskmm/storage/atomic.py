@@ -14,23 +14,14 @@ from pathlib import Path
 def written_whole(path: Path, replace: bool = False) -> Iterator[Path]:
     """Yield a temporary path beside `path`, which is renamed to `path` at the end.
 
-    The file or folder is flushed to the disk before it gets its name, so that a crash at any
-    moment leaves the former one, or nothing. If the block raises, `path` stays as it was.
+    The file or folder is flushed to the disk before it gets its name, so that a crash at any moment
+    leaves the former one, or nothing. If the block raises, `path` stays as it was. Parent folders
+    are made as needed. If `replace`, a file may replace a file, and a folder a folder. A folder is
+    replaced in two steps: if the process dies between them, both lie beside the path, under hidden
+    names.
 
-    Parameters
-    ----------
-    path : Path
-        The file or folder to write; its parent folders are made as needed.
-    replace : bool
-        Whether to replace a file by a file or a folder by a folder. A folder is replaced in two
-        steps: if the process dies between them, both lie beside the path, under hidden names.
-
-    Raises
-    ------
-    FileExistsError
-        If the path exists and is not to be replaced.
-    OSError
-        If a folder is in the place of a file, or the reverse, or the disk is full.
+    It raises FileExistsError if the path exists and is not to be replaced, and OSError if a folder
+    is in the place of a file, or the reverse, or the disk is full.
     """
     if not replace:
         check_absent(path)

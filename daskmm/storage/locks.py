@@ -39,18 +39,10 @@ class LockedError(OSError):
 def reserved(out: str | Path) -> Iterator[None]:
     """Make sure that an output can be written, and that no other process writes it meanwhile.
 
-    Parameters
-    ----------
-    out : str or Path
-        The output. A local path is locked by a file beside it. Object stores have no locks; an
-        empty object is written there as a test.
-
-    Raises
-    ------
-    LockedError
-        If another process holds the lock, or the file in its place is no lock of this library.
-    OSError
-        If the output cannot be written; the message says why.
+    A local path is locked by a file beside it. Object stores have no locks; an empty object is
+    written there as a test. It raises LockedError if another process holds the lock, or the file in
+    its place is no lock of this library, and OSError if the output cannot be written; the message
+    says why.
     """
     if is_remote(out):
         check_writable(str(out))
@@ -63,16 +55,11 @@ def reserved(out: str | Path) -> Iterator[None]:
 
 @contextmanager
 def locked(path: Path, lock: Path) -> Iterator[None]:
-    """Hold the lock of a local path that is going to be written.
+    """Hold the lock of a local path that is going to be written; errors are those of `reserved`.
 
     The lock file names host, process and time. The system also locks it for this process, and
     releases it when the process dies. Folders that are made for the lock file are removed at the
     end, unless they have other contents.
-
-    Raises
-    ------
-    LockedError, OSError
-        As in `reserved`.
     """
     made: list[Path] = []
     try:

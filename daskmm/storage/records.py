@@ -50,20 +50,10 @@ def registered(kind: type[T]) -> type[T]:
 def encode(value: Any, put: Callable[[str, NDArray], Any], name: str = "") -> Any:
     """Return a value as JSON, with its arrays set aside.
 
-    Parameters
-    ----------
-    value : None, bool, int, float, str, Path, ndarray, or list, tuple, dict or dataclass of such
-        The value. Other things that numpy can convert, such as a DataFrame, are stored as arrays.
-    put : callable
-        Takes a name and an array of numbers; stores the array and returns a JSON object with the
-        key "array" from which `decode` finds it again.
-    name : str
-        Name of the value.
-
-    Raises
-    ------
-    TypeError
-        If the value contains anything else.
+    The value is None, a bool, number, text, Path or array, or a list, tuple, dict or dataclass of
+    such. Other things that numpy can convert, such as a DataFrame, are stored as arrays; anything
+    else raises TypeError. ``put(name, array)`` stores an array of numbers, and returns a JSON
+    object with the key "array" from which `decode` finds it again.
     """
 
     def inner(item: Any, key: Any) -> Any:
@@ -74,7 +64,7 @@ def encode(value: Any, put: Callable[[str, NDArray], Any], name: str = "") -> An
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
-        return {"float": value.hex()}  # exact, and valid JSON for infinities too
+        return {"float": value.hex()}  # exact; valid JSON for infinities too
     if isinstance(value, Path):
         return {"path": str(value)}
     if isinstance(value, list) and _alike(value):
@@ -122,17 +112,8 @@ def _columns(records: list[Any], put: Callable[[str, NDArray], Any], name: str) 
 def decode(node: Any, get: Callable[[dict[str, Any]], NDArray]) -> Any:
     """Return the value of JSON that `encode` returned.
 
-    Parameters
-    ----------
-    node : JSON value
-        The JSON.
-    get : callable
-        Takes what `put` returned for an array, and returns the array.
-
-    Raises
-    ------
-    KeyError, TypeError
-        If a record's class is not registered or has other fields, or a node is of unknown kind.
+    `get` takes what `put` returned for an array, and returns the array. KeyError or TypeError is
+    raised if a record's class is not registered or has other fields, or a node is of unknown kind.
     """
     match node:
         case {"array": _}:
@@ -165,25 +146,11 @@ class DamagedStateError(ValueError):
 
 
 def write_state(path: Path, value: Any, kind: str = "state") -> None:
-    """Write a value to a file, which replaces a former one.
+    """Write a value that `encode` takes to a file, which replaces a former one.
 
-    A crash at any moment leaves the former file, or none.
-
-    Parameters
-    ----------
-    path : Path
-        Path of the file.
-    value : any value that `encode` takes
-        The value.
-    kind : str
-        Kind of the value, as `kind_of` returns it.
-
-    Raises
-    ------
-    TypeError
-        If a file cannot contain the value.
-    OSError
-        If the file cannot be written, for example to a full disk; the former one stays.
+    A crash at any moment leaves the former file, or none. `kind` is what `kind_of` returns for the
+    file. It raises TypeError if a file cannot contain the value, and OSError if the file cannot be
+    written, for example to a full disk; the former one stays.
     """
     arrays: dict[str, NDArray] = {}
 
@@ -248,12 +215,8 @@ def kind_of(path: Path) -> str | None:
 def read_state(path: Path) -> Any:
     """Read a value that `write_state` wrote.
 
-    Raises
-    ------
-    DamagedStateError
-        If the file differs from what was written.
-    ValueError
-        If it was written by a newer version of the library.
+    It raises DamagedStateError if the file differs from what was written, and ValueError if it was
+    written by a newer version of the library.
     """
     data = path.read_bytes()
     try:

@@ -47,10 +47,7 @@ def is_remote(path: str | Path) -> bool:
 def local_path(path: str | Path, what: str = "This") -> Path:
     """Return a path of this machine; the scheme ``file://`` is removed.
 
-    Raises
-    ------
-    ValueError
-        If the path is an URL with another scheme; the message begins with `what`.
+    It raises ValueError for an URL with another scheme; the message begins with `what`.
     """
     if is_remote(path):
         raise ValueError(
@@ -116,10 +113,7 @@ def exists(path: str | Path) -> bool:
 def check_writable(url: str) -> None:
     """Write an empty object beside an URL, and remove it.
 
-    Raises
-    ------
-    OSError
-        If that is not possible; the message has the store's reason.
+    It raises OSError if that is not possible; the message has the store's reason.
     """
     store = _Store(f"{url}.{uuid.uuid4().hex}")
     try:
@@ -145,26 +139,15 @@ def uploaded(
 ) -> Iterator[Path]:
     """Yield a local path that is uploaded to an URL at the end, unless an error is raised.
 
-    The caller makes a folder or one file there. While a folder is uploaded, an object `UNFINISHED`
-    lists the objects that belong to it, so that another upload may replace them after a crash.
+    The caller makes a folder or one file there. `last` is the file that readers of the folder look
+    for first. It is uploaded last; if a folder is replaced, it is removed first, so that a crash
+    leaves nothing that can be read. While a folder is uploaded, an object `UNFINISHED` lists the
+    objects that belong to it, so that another upload may replace them after a crash.
 
-    Parameters
-    ----------
-    url : str
-        URL that the file or folder gets.
-    last : str
-        File that readers of the folder look for first. It is uploaded last; if a folder is
-        replaced, it is removed first, so that a crash leaves nothing that can be read.
-    replaced : callable, optional
-        Takes the name of an object at the URL, relative to it, and returns whether it may be
-        replaced. Other objects stay. By default, there must be nothing at the URL.
-
-    Raises
-    ------
-    FileExistsError
-        If an object at the URL may not be replaced; nothing is written then.
-    OSError
-        If the store cannot be written.
+    `replaced` takes the name of an object at the URL, relative to it, and returns whether it may be
+    replaced; other objects stay. By default, there must be nothing at the URL. It raises
+    FileExistsError if an object may not be replaced (nothing is written then), and OSError if the
+    store cannot be written.
     """
     if replaced is None:
         check_new(url)
@@ -209,14 +192,8 @@ def _unfinished(store: _Store, scratch: Path) -> set[str]:
 def downloaded(url: str, *parts: str) -> Iterator[Path]:
     """Yield a local copy of a file or folder at an URL, or of some files and folders in it.
 
-    The name of a file at the URL itself is "".
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is nothing at the URL.
-    ValueError
-        If the name of an object leads out of the folder.
+    The name of a file at the URL itself is "". It raises FileNotFoundError if there is nothing at
+    the URL, and ValueError if the name of an object leads out of the folder.
     """
     store = _Store(url)
     with tempfile.TemporaryDirectory(prefix="daskmm-download-") as scratch:
@@ -237,53 +214,29 @@ def downloaded(url: str, *parts: str) -> Iterator[Path]:
 class Mirror:
     """A local copy of some files of a folder on an object store, removed with the object.
 
-    Parameters
-    ----------
-    url : str
-        The remote folder, which need not exist.
-    wanted : callable
-        Takes the name of a file at the URL, and returns whether it is copied.
-
-    Attributes
-    ----------
-    url : str
-        The remote folder.
-    folder : Path
-        The local copy.
-    names : set of str
-        Names of all files and folders at the URL.
+    The remote folder need not exist. `wanted` takes the name of a file in it, and returns whether
+    the file is copied.
     """
 
     def __init__(self, url: str, wanted: Callable[[str], object]) -> None:
         self.url, self._store = url, _Store(url)
-        self.folder = Path(tempfile.mkdtemp(prefix="daskmm-mirror-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="daskmm-mirror-"))  # the local copy
         weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         objects = self._store.names()
+        # These are the names of all files and folders at the URL.
         self.names = {name.split("/", 1)[0] for name in objects}
         for name in objects:
             if wanted(name):
                 self._store.get(name, self.folder / name)
 
     def upload(self, name: str) -> None:
-        """Upload a file of the folder.
-
-        Raises
-        ------
-        OSError
-            If the store cannot be written; a former object stays.
-        """
+        """Upload a file of the folder; after an OSError, a former object stays."""
         with _as_os_errors():
             self._store.put(self.folder / name, name)
         self.names.add(name)
 
     def remove(self, name: str) -> None:
-        """Remove an object at the URL.
-
-        Raises
-        ------
-        OSError
-            If the store cannot be written.
-        """
+        """Remove an object at the URL; it raises OSError if the store cannot be written."""
         with _as_os_errors(), contextlib.suppress(FileNotFoundError):
             self._store.remove(name)
         self.names.discard(name)

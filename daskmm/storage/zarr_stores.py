@@ -16,19 +16,10 @@ def is_zarr_store(path: str) -> bool:
 def zarr_store(path: str) -> Any:
     """Return what zarr opens for a path: a store of icechunk or obstore, or the path itself.
 
-    Parameters
-    ----------
-    path : str
-        A path or URL; or ``icechunk+file:///repository`` or ``icechunk+s3://bucket/prefix``, for
-        the latest snapshot of the branch "main"; or ``obstore+URL``, for any URL that obstore
-        knows.
-
-    Raises
-    ------
-    ImportError
-        If the package of the address is not installed.
-    ValueError
-        If the package has no store for the address.
+    The path is a path or URL; or ``icechunk+file:///repository`` or
+    ``icechunk+s3://bucket/prefix``, for the latest snapshot of the branch "main"; or
+    ``obstore+URL``, for any URL that obstore knows. It raises ImportError if the package of the
+    address is not installed, and ValueError if the package has no store for the address.
     """
     if not is_zarr_store(path):
         return path

@@ -41,20 +41,11 @@ _TOGETHER_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Clusters:
-    """The clusters of a fitted estimator, in the form that block functions need.
+    """The clusters of a fitted estimator, in the form that block functions need."""
 
-    Attributes
-    ----------
-    coordinates : FeatureCoordinates
-        Coordinates in which distances are measured.
-    state : CenterState
-        Centres and feature weights in these coordinates, and the distortion.
-    model : estimator or None
-        Estimator whose `predict` assigns rows; None if each row has the nearest centre.
-    """
-
-    coordinates: FeatureCoordinates
-    state: CenterState
+    coordinates: FeatureCoordinates  # in which distances are measured
+    state: CenterState  # centres and feature weights in these coordinates, and the distortion
+    # Estimator whose `predict` assigns rows; None if each row has the nearest centre.
     model: Any = None
 
     @classmethod

@@ -23,20 +23,11 @@ _CHUNK_BYTES, _CHUNKS_PER_FILE = 512 << 10, 64
 
 @dataclass(frozen=True)
 class SortedRows:
-    """The rows of a table sorted by cluster, in files that are mapped into memory.
+    """The rows of a table sorted by cluster, in files that are mapped into memory."""
 
-    Attributes
-    ----------
-    rows : ndarray of shape (n_rows, n_features)
-        The rows, in the dtype of the table.
-    numbers : ndarray of shape (n_rows,), int64
-        Number of each row in the table; they ascend within a cluster.
-    offsets : ndarray of shape (n_clusters + 1,), int64
-        First row of each cluster, and the number of rows at the end.
-    """
-
-    rows: NDArray
-    numbers: NDArray[np.int64]
+    rows: NDArray  # in the dtype of the table, (n_rows, n_features)
+    numbers: NDArray[np.int64]  # of each row in the table, (n_rows,); they ascend within a cluster
+    # First row of each cluster, and the number of rows at the end, (n_clusters + 1,).
     offsets: NDArray[np.int64]
 
     @classmethod
@@ -175,10 +166,7 @@ def _stored(folder: Path, name: str) -> Any:
 def n_lists(path: str | Path) -> int:
     """Return the number of lists in a folder that `write_lists` wrote.
 
-    Raises
-    ------
-    FileNotFoundError
-        If there are no lists at the path.
+    It raises FileNotFoundError if there are no lists at the path.
     """
     folder = local_path(path, "A folder of lists")
     if (folder / "offsets").is_dir():

@@ -176,7 +176,7 @@ def _nearest_rows(
     for part in tiles(len(held), max(_TILE**2 // max(n, 1), 16)):
         some = held[part]
         z = clusters.embedded(rows[some])
-        # The square of the query is missing, which is the same for all rows.
+        # The squared norm of the query is left out, since it is the same for all rows.
         distances = np.einsum("ij,ij->i", z, z) - 2.0 * (queries @ z.T)
         if own is not None:
             places = np.searchsorted(some, own - position.start)

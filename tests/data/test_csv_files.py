@@ -197,6 +197,19 @@ def test_a_quote_without_its_end_in_kept_text_takes_no_further_rows(tmp_path, va
         csv_files.open_csv(str(tmp_path / "x.csv"), ["x"], keep=["label"]).compute()
 
 
+def test_a_line_break_within_quotes_between_blocks_is_refused_but_not_in_a_compressed_file(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(csv_files, "_BLOCK_BYTES", 12)
+    text = 'x,label\n1,"one\n2,of two lines"\n3,c\n'
+    (tmp_path / "x.csv").write_text(text)
+    with pytest.raises(ValueError, match=r"line 2: .*line break within quotes where two blocks"):
+        csv_files.open_csv(str(tmp_path / "x.csv"), ["x"], keep=["label"]).compute()
+    (tmp_path / "x.csv.gz").write_bytes(gzip.compress(text.encode()))
+    found = csv_files.open_csv(str(tmp_path / "x.csv.gz"), ["x"], keep=["label"]).compute()
+    assert found["label"].tolist() == ["one\n2,of two lines", "c"]
+
+
 def test_a_very_long_field_among_the_first_lines_is_refused_with_the_file(tmp_path):
     (tmp_path / "x.csv").write_text(f"x,label\n1,{'a' * 200_000}\n2,b\n")
     with pytest.raises(ValueError, match=r"x\.csv cannot be read as csv: field larger than"):

@@ -53,7 +53,7 @@ class Memory {
   bool placing_ = false;
 };
 
-// What entries need not define.
+// Defaults for what an entry need not define.
 struct Entry {
   void begin() {}
   void finish() {}

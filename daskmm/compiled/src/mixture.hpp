@@ -121,8 +121,8 @@ template <class R> struct MixtureSums : Entry {
         squares[g] += x * x;
       }
   }
-  // Write the logarithm of each component's share of the density. Within one large function, the
-  // compiler finds registers for less: steps take a fifth longer.
+  // Write the logarithm of each component's share of the density. This is a separate function,
+  // since steps take a fifth longer if a larger one leaves the compiler fewer registers.
   NOINLINE void fill_densities(Index b) {
     if (shared)
       for (Index i = 0; i < b; i += PANEL) whiten(panels + i * width);
@@ -145,7 +145,7 @@ template <class R> struct MixtureSums : Entry {
     // The last term is not finite where a distance is not; the logarithm would be.
     return 0.5 * both * LN_2 * log2_1p<double>(squares / degrees) + (squares - squares);
   }
-  // Turn them into responsibilities; return whether the densities of all rows are finite.
+  // Turn these into responsibilities; return whether the densities of all rows are finite.
   NOINLINE bool normalize(Index b) {
     Flags<double> lost{};
     for_vectors<double>(b, [&](Index i, int n_lanes) {
@@ -179,7 +179,7 @@ template <class R> struct MixtureSums : Entry {
 
   // List the rows of a component that count, and their weights; return how many there are.
   NOINLINE Index list_rows(Index j, Index b) {
-    // Copies, as what is written might be their originals for all that the compiler knows.
+    // These are copies, since the compiler cannot know that writes leave the originals unchanged.
     const double *const own = d + j * tile, *const given = v, *const limits = least;
     double* const to = weights;
     int32_t* const places = rows;

@@ -7,7 +7,7 @@
 
 namespace {
 
-constexpr Index CENTERS = 8;                                   // that are processed together
+constexpr Index CENTERS = 8;                                   // processed together
 template <class T> constexpr Index WIDTH = GROUP * LENGTH<T>;  // rows of a panel
 // With 32 registers, eight centres go at a time; with 16, four.
 #if HAVE_AVX512 || defined(__aarch64__)
@@ -46,8 +46,8 @@ template <class T, int N> INLINE void multiply_centers(const T* a, Index a_step,
   for (Index c = 0; c < CENTERS; c += AT_ONCE)
     multiply_panel<T, AT_ONCE, N>(a + c * a_step, a_step, b, b_step, n, out + c * out_step, out_step);
 }
-// Write the products of eight lines of factors with b rows, of panels, to d (centre, row). Of the
-// last few centres, four lines are enough. With ADD the products are added.
+// Write the products of eight lines of factors with the b rows of panels to d (centre, row). Four
+// lines are enough for the last few centres. With ADD the products are added.
 template <class T, bool ADD> void panel_products(const T* factors, Index p, const T* panels, Index height,
                                                  Index b, T* d, Index tile, Index n_centers) {
   const Index n_lines = n_centers > 4 ? CENTERS : 4;

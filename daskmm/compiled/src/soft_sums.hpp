@@ -107,7 +107,8 @@ template <class T> struct SoftSums : Tile<T, T> {
     });
     return count<T>(irregular);
   }
-  // Replace the distances of such rows by ratios: exact ones, times a power of 2 near the smallest.
+  // Replace the distances of rows outside of this range by ratios: exact ones, times a power of 2
+  // near the smallest.
   void rescale(const T* input, Index b) {
     for (Index i = 0; i < b; i++) {
       if (of.smallest[i] == 0 || (of.smallest[i] >= low && norms[i] <= high)) continue;

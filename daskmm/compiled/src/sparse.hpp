@@ -1,5 +1,5 @@
-// Products of sparse rows with dense arrays of few columns: a stored value meets all columns at
-// once, where scipy knows neither their number nor that they lie side by side.
+// Products of sparse rows with dense arrays of few columns. Each stored value is multiplied by all
+// columns at once; scipy does not know that they are few and contiguous.
 #pragma once
 #include "entry.hpp"
 

@@ -132,7 +132,7 @@ template <int MOST, class Use> INLINE void with_vectors(Index n, Use use) {
 }
 
 constexpr Index rounded_up(Index n, Index unit) { return (n + unit - 1) / unit * unit; }
-// Rows are contiguous numbers in some loops, and what belongs to a feature is repeated to so many
+// Some loops take rows as contiguous numbers; the values of each feature are repeated to this many
 // numbers, so that loops over few features fill vectors.
 constexpr Index repeated_length(Index p) { return (1 + 255 / p) * p; }
 

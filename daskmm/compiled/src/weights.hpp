@@ -43,7 +43,7 @@ template <> struct Series<float> {
   static constexpr float log2[] = {1.442695f, -0.7213476f, 0.48091874f, -0.36076555f, 0.27108726f};
   static constexpr float exp2[] = {0.6931472f, 0.24023356f, 0.055505738f};
 };
-// For the first four bits of a mantissa: a reciprocal in 8 bits, and −log2 of it.
+// Tables by the first four bits of a mantissa: its reciprocal in 8 bits, and −log2 of this.
 constexpr double RECIPROCALS[16] = {256, 234, 221, 210, 200, 191, 182, 174,
                                     167, 161, 155, 149, 144, 139, 134, 130};  // over 256
 constexpr double LOGARITHMS[16] = {
@@ -125,7 +125,7 @@ void weigh_all(T* d, Index tile, Index k, Index b, const RowNumbers<T>& of, cons
       for (int c = Table::N_LOG - 2; c >= 0; c--)
         for (int v = 0; v < ALL; v++) series[v] = z[v] * series[v] + tables.log2[c];
       for (int v = 0; v < ALL; v++) y[v] = z[v] * series[v] + y[v];
-      // 2^y; below the normal numbers, bits of any kind would turn up.
+      // 2^y; the bits would be arbitrary below the normal numbers.
       for (int v = 0; v < ALL; v++) x[v] = y[v] > lowest ? y[v] : lowest;
       for (int v = 0; v < ALL; v++) shifted[v] = x[v] + round;
       for (int v = 0; v < ALL; v++) z[v] = x[v] - (shifted[v] - round);
@@ -215,7 +215,7 @@ template <class T> INLINE Index list_rows(const T* d, T limit, const RowNumbers<
     store(list.excess + end, excess);
     end += found;
 #else
-    if (count<T>(held) == 0) return;  // as for most
+    if (count<T>(held) == 0) return;  // most vectors have none
     for (int lane = 0; lane < n_lanes; lane++) {
       list.rows[end] = T(i + lane);
       list.excess[end] = excess[lane];

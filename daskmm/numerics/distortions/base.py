@@ -20,23 +20,18 @@ INWARDS = 0.05
 
 @dataclass(frozen=True)
 class Tile:
-    """Rows of a tile, and terms that are computed once for all centres.
+    """Rows of a tile, and terms that are computed once for all centres."""
 
-    Attributes
-    ----------
-    rows : ndarray of shape (n_rows, n_features)
-        Rows in the model's coordinates; 0 where a value is missing.
-    observed : ndarray of shape (n_rows, n_features) or None
-        1 where there is a value and 0 where it is missing; None if none is missing.
-    terms : ndarray of shape (n_rows, n_features)
-        Terms that the distances to all centres share; the rows themselves if there are none.
-    zeros : ndarray of shape (n_features,) or None
-        What is to be added to the terms, of sparse rows, so that zeros have their terms, too.
-    """
-
+    # Rows in the model's coordinates, (n_rows, n_features); 0 where a value is missing.
     rows: FloatArray
+    # 1 where there is a value and 0 where it is missing, (n_rows, n_features); None if none is
+    # missing.
     observed: FloatArray | None
+    # Terms that the distances to all centres share, (n_rows, n_features); the rows themselves if
+    # there are none.
     terms: FloatArray
+    # Terms of zeros, which are to be added to `terms` for sparse rows, whose zeros are not stored,
+    # (n_features,).
     zeros: FloatArray | None = None
 
     @property
@@ -48,45 +43,31 @@ class Tile:
 
 
 class CenterUpdate(NamedTuple):
-    """Sums over a tile that give the next centres and feature weights.
+    """Sums over a tile that give the next centres and feature weights."""
 
-    Attributes
-    ----------
-    sums : ndarray of shape (n_clusters, n_features)
-        Σ_i φ_ij ω_ijl x_il, with the weights ω of the majorizing function.
-    denominators : ndarray of shape (n_clusters, n_features) or None
-        Σ_i φ_ij ω_ijl over the observed values; None where they are Σ_i φ_ij.
-    squares : ndarray of shape (n_features,) or None
-        Majorizing dispersion of each feature if all centres were 0; None without feature weights.
-    """
-
+    # Σ_i φ_ij ω_ijl x_il, with the weights ω of the majorizing function, (n_clusters, n_features).
     sums: FloatArray
+    # Σ_i φ_ij ω_ijl over the observed values, (n_clusters, n_features); None where they are
+    # Σ_i φ_ij.
     denominators: FloatArray | None
+    # Majorizing dispersion of each feature if all centres were 0, (n_features,); None without
+    # feature weights.
     squares: FloatArray | None
 
 
 class Distortion(ABC):
-    """A distortion D(x, θ) ≥ 0 that is 0 at x = θ, in the model's coordinates.
+    """A distortion D(x, θ) ≥ 0 that is 0 at x = θ, in the model's coordinates."""
 
-    Attributes
-    ----------
-    code : int or None
-        Number of the distortion in the compiled loops; None if they do not support it.
-    degree : int
-        Power of ‖x − θ‖ to which it is proportional near 0: 2 for Bregman divergences, 1 for norms.
-    title, domain : str
-        Descriptions of the distortion, and of the values for which it is defined.
-    emptiness : str
-        Description of the rows that have no distances, which `empty` finds.
-    infinite : bool
-        Whether rows in the domain may be infinitely far from centres at its edge.
-    """
-
+    # Number of the distortion in the compiled loops; None if they do not support it.
     code: ClassVar[int | None] = None
+    # Power of ‖x − θ‖ to which it is proportional near 0: 2 for Bregman divergences, 1 for norms.
     degree: ClassVar[int] = 2
+    # Descriptions of the distortion, and of the values for which it is defined.
     title: ClassVar[str]
     domain: ClassVar[str] = "any number"
+    # Description of the rows that have no distances, which `empty` finds.
     emptiness: ClassVar[str] = "without any value"
+    # Whether rows in the domain may be infinitely far from centres at its edge.
     infinite: ClassVar[bool] = False
     # Whether it does not change when rows and centres are shifted together.
     shifts: ClassVar[bool] = False
@@ -150,18 +131,8 @@ class Distortion(ABC):
     def growth(self, rows: FloatArray, row_weights: FloatArray) -> tuple[float, FloatArray | None]:
         """Compute how fast coincident centres separate; see `critical_power`.
 
-        Parameters
-        ----------
-        rows : ndarray of shape (n_rows, n_features)
-            A sample; NaN are missing values.
-        row_weights : ndarray of shape (n_rows,)
-            Sample weights.
-
-        Returns
-        -------
-        offset : float
-        factor : ndarray of shape (n_rows, n_features) or None
-            The matrix A in s_crit = offset − 1/λ_max(AᵀA); None if all rows coincide.
+        Rows are a sample, where NaN are missing values. The result is the offset and the matrix A,
+        (n_rows, n_features), in s_crit = offset − 1/λ_max(AᵀA); A is None if all rows coincide.
         """
 
     def dispersion(self, squares: FloatArray, masses: FloatArray, means: FloatArray) -> FloatArray:
@@ -179,7 +150,7 @@ class Distortion(ABC):
         return float(np.average(self.distances(tile, mean, None)[:, 0], weights=row_weights))
 
     def unsquared(self, distances: FloatArray) -> FloatArray:
-        """Return distances, or the roots of divergences, which grow with the square of one."""
+        """Return distances, or the roots of divergences that grow like squared distances."""
         return distances if self.degree == 1 else np.sqrt(distances)
 
     def reported(self, distances: FloatArray) -> FloatArray:

@@ -46,22 +46,17 @@ _NEAR = 0.4
 
 
 class Planes(NamedTuple):
-    """Centres in the form that the matrix products take.
+    """Centres in the form that the matrix products take."""
 
-    Attributes
-    ----------
-    constants, factors : ndarray of shape (n_clusters, n_features)
-        c and g; 0 where a centre is on an edge from which the divergence is infinite.
-    reaches : ndarray of shape (n_clusters,)
-        Sum of the absolute terms of a product, to which its rounding is proportional.
-    edges : ndarray of int8 of shape (n_clusters, n_features) or None
-        1 where a centre is at the lower edge of the domain, 2 at the upper one, from where only
-        rows at the same edge have a finite distance; None where no centre is.
-    """
-
+    # c and g, (n_clusters, n_features); 0 where a centre is on an edge from which the divergence is
+    # infinite.
     constants: FloatArray
     factors: FloatArray
+    # Sum of the absolute terms of a product, to which its rounding is proportional, (n_clusters,).
     reaches: FloatArray
+    # 1 where a centre is at the lower edge of the domain, 2 at the upper one, from where only rows
+    # at the same edge have a finite distance, (n_clusters, n_features); None where no centre is at
+    # an edge.
     edges: NDArray[np.int8] | None
 
 
@@ -79,14 +74,9 @@ def minus_log1p(t: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class Bregman(Distortion):
-    """A Bregman divergence that is a sum over features.
+    """A Bregman divergence that is a sum over features."""
 
-    Attributes
-    ----------
-    reference : ndarray of shape (n_features,)
-        m, which lies within the domain, best near the mean of the rows.
-    """
-
+    # m, a point within the domain, best near the mean of the rows, (n_features,).
     reference: FloatArray
 
     # Ends of the domain, and whether they belong to it.
@@ -222,7 +212,7 @@ class Bregman(Distortion):
         """Return the mask of values outside of the domain."""
         if cls.lowest == -np.inf or rows.size == 0:
             return None
-        least = rows.min()  # NaN if a value is
+        least = rows.min()  # NaN if any value is NaN
         above = least >= cls.lowest if cls.closed else least > cls.lowest
         if above and (cls.highest == np.inf or rows.max() <= cls.highest):
             return None
@@ -308,7 +298,7 @@ class SquaredEuclidean(Bregman):
         return Planes(squares, -2.0 * weighted, squares.sum(axis=1), None)
 
     def weighed(self, rows: Any, feature_weights: FloatArray) -> tuple[Any, SquaredEuclidean]:
-        """Return rows whose plain distances are those of the given rows with feature weights."""
+        """Scale rows so that distances without weights equal those with feature weights."""
         roots = np.sqrt(feature_weights)
         if isinstance(rows, SparseRows):
             return rows.with_data(rows.data * roots[rows.indices]), self

@@ -34,18 +34,11 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class Mixed(Bregman):
-    """Sum of divergences of several kinds, each multiplied by the factor of its feature.
+    """Sum of divergences of several kinds, each multiplied by the factor of its feature."""
 
-    Attributes
-    ----------
-    kinds : ndarray of int of shape (n_features,)
-        NUMBER (also for seasons and constant features), FLAG or CATEGORY.
-    factors : ndarray of shape (n_features,)
-        Factor of each feature's divergence.
-    """
-
+    # NUMBER (also for seasons and constant features), FLAG or CATEGORY, (n_features,).
     kinds: NDArray[np.int64]
-    factors: FloatArray
+    factors: FloatArray  # factor of each feature's divergence, (n_features,)
 
     title: ClassVar[str] = "the divergence of mixed columns"
     shifts: ClassVar[bool] = True
@@ -173,24 +166,10 @@ def measured(
 ) -> tuple[MixedCoordinates, Mixed, FloatArray]:
     """Return coordinates and divergence for rows of given moments, and the spread of each feature.
 
-    Parameters
-    ----------
-    expansion : Expansion
-        The features of the coded columns.
-    mean, variance : ndarray of shape (n_features,)
-        Moments of the observed values of each feature.
-    shares : ndarray of shape (n_features,)
-        Share of the rows that have a value.
-    weigh_shares : bool
-        Whether a column with missing values counts as much as a complete one.
-
-    Returns
-    -------
-    coordinates : MixedCoordinates
-    coordinates : MixedCoordinates
-    spread : ndarray of shape (n_features,)
-        Mean divergence of the rows from their mean, where missing values count as 0. The features
-        of a column sum to 1, or to the share of rows with a value.
+    The moments, (n_features,), are those of the observed values, and `shares` are the shares of the
+    rows that have a value. `weigh_shares` says whether a column with missing values counts as much
+    as a complete one. The spread is the mean divergence of the rows from their mean, where missing
+    values count as 0; the features of a column sum to 1, or to the share of rows with a value.
     """
     groups = expansion.groups
     kinds = expansion.kinds[groups]

@@ -39,14 +39,10 @@ _SMALLEST = 1e-100
 
 @dataclass(frozen=True, eq=False)
 class Norm(Distortion):
-    """Base of the two distances.
+    """Base of the two distances."""
 
-    Attributes
-    ----------
-    smoothing : ndarray of shape (n_features,)
-        Smoothing ε of each feature; the Euclidean distance uses the norm of this vector.
-    """
-
+    # Smoothing ε of each feature, (n_features,); the Euclidean distance uses the norm of this
+    # vector.
     smoothing: FloatArray
 
     degree: ClassVar[int] = 1
@@ -98,7 +94,7 @@ class Manhattan(Norm):
         distances: FloatArray,
         feature_weights: FloatArray | None,
     ) -> CenterUpdate:
-        """Compute sums with ``ω_ijl = 1/(2 max(|x_il − θ_jl|, ε_l))``; squares include a/2."""
+        """Compute sums with ω = 1/(2a), ``a = max(|x_il − θ_jl|, ε_l)``; squares include a/2."""
         sums, denominators = np.zeros_like(centers), np.zeros_like(centers)
         squares = None if feature_weights is None else np.zeros(centers.shape[1])
         for j, center in enumerate(centers):
