@@ -261,7 +261,7 @@ def classification_gain(
 def independent_features(rows: FloatArray, weights: FloatArray) -> float:
     """Return (Σλ)² / Σλ² of correlation eigenvalues λ, the number of independent features.
 
-    It is between 1 and the number of features that vary; 0 if none does.
+    The number lies between 1 and the number of features that vary; it is 0 if none does.
     """
     deviations = np.sqrt(weighted_variance(rows, weights))
     varying = deviations > 0
@@ -372,8 +372,8 @@ def _agreement(labels: Sequence[NDArray[np.int32]]) -> FloatArray:
 def preferred(n_clusters: NDArray[np.int64], gain: FloatArray, n_rows: int) -> int:
     """Return the index of the bandwidth that the rule prefers.
 
-    `n_clusters` and `gain` are in the order of increasing bandwidths. It is the last index if all
-    bandwidths give too many clusters.
+    `n_clusters` and `gain` are in the order of increasing bandwidths. The index is the last one if
+    all bandwidths give too many clusters.
     """
     few = n_clusters <= _most_clusters(n_rows)
     if not few.any():

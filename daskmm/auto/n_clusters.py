@@ -191,9 +191,9 @@ def _of_mixed(sample: Sample, coordinates: MixedCoordinates, seed: int) -> Sampl
     whole = ~np.isnan(sample.rows).any(axis=1)
     if not whole.all() and np.count_nonzero(whole) < LEAST_WHOLE:
         raise ValueError(
-            f"n_clusters='auto' of mixed columns looks at rows without missing values, of which a "
-            f"sample of {len(whole):,} has {np.count_nonzero(whole)}, fewer than {LEAST_WHOLE}: "
-            "give a number, or leave columns out that are often missing."
+            f"n_clusters='auto' of mixed columns needs {LEAST_WHOLE} rows without missing values; "
+            f"a sample of {len(whole):,} rows has {np.count_nonzero(whole)}. Give a number, or "
+            "leave out columns that are often missing."
         )
     rows, weights = sample.rows[whole], sample.weights[whole]
     rng = np.random.default_rng(seed)

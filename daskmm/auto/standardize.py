@@ -183,7 +183,7 @@ def _unexplained(
 ) -> list[FloatArray]:
     """Return the shares of the variance that are left within clusters, per start (a task function).
 
-    The clusters are those of the rows or, `of_null`, of noise.
+    The clusters are those of the rows or, if `of_null`, of noise.
     """
     weights = trials.equal_weights
     if of_null:

@@ -273,9 +273,9 @@ def build_parser() -> argparse.ArgumentParser:
         "--outliers",
         type=float,
         metavar="SHARE",
-        help="label outliers -1: rows whose distance from their centre, divided by the median of "
-        "their cluster, exceeds that of all training rows but this share, such as .01 (not for "
-        "kernels and mean-shift)",
+        help="label -1 the rows that are farther from their centre, relative to the median of its "
+        "cluster, than all training rows but this share, such as .01 (not for kernels and "
+        "mean-shift)",
     )
     predict.add_argument(
         "--overwrite",

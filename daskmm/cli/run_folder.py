@@ -266,7 +266,7 @@ def _with_clusters(sampled: Sampled | None) -> Sampled | None:
 def _labels_in_blocks(model: Any, X: Any) -> Any:
     """Return the training labels in the blocks that were read, also if `labels_` is a series.
 
-    They are predicted if the model has none, as after `partial_fit`.
+    Labels are predicted if the model has none, as after `partial_fit`.
     """
     if "_block_labels" in vars(model):
         return model._block_labels

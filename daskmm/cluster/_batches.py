@@ -75,5 +75,5 @@ def _numbers(labels: NDArray) -> NDArray[np.int64]:
     except ValueError:
         days = np.array(["NaT"], dtype="datetime64[D]")
     if np.isnat(days).any():
-        raise ValueError(f"batches must be dates or whole numbers, such as no {labels[0]!r}.")
+        raise ValueError(f"batches must be dates or whole numbers, got {labels[0]!r}.")
     return days.astype(np.int64)

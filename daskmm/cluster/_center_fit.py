@@ -358,8 +358,8 @@ class CenterRecipe:
     def _restarts(self, schedule: Schedule) -> bool:
         """Return whether to anneal once more at the feature weights that were learned.
 
-        Fits from given centres do not, since these say where the clusters are; nor do fits with
-        other distances than squared ones, or with missing values.
+        Fits from given centres do not anneal again, since these say where the clusters are; nor do
+        fits with other distances than squared ones, or with missing values.
         """
         plain = self.model.distortion == "sqeuclidean" and self.model.missing == "error"
         return schedule.polish and self._seeds and plain

@@ -45,7 +45,7 @@ class Choices:
     def lazy(self) -> bool:
         """Whether trials run on the active dask scheduler.
 
-        They do not if the table itself is annealed: a computation would count as a pass over it.
+        Trials do not if the table itself is annealed: a computation would count as a pass over it.
         """
         return self.layout.lazy and self.method.on_sample
 

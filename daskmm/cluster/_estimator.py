@@ -140,7 +140,7 @@ class MMClusterer(ClusterMixin, BaseEstimator):
     def level_shares_(self) -> Any:
         """For ``distortion="mixed"``: the share of every level in every cluster, as a DataFrame."""
         if not hasattr(self, "columns_"):
-            raise AttributeError("level_shares_ is of fitted models with distortion='mixed'.")
+            raise AttributeError("Only fitted models with distortion='mixed' have level_shares_.")
         return level_shares(self)
 
     def _repr_html_inner(self) -> str:

@@ -125,7 +125,7 @@ def _coding(values: Mapping[str, Any], unknown: str | None) -> Coding | None:
         raise ValueError(f"unknown must be 'error' or 'missing', got {unknown!r}.")
     if "columns_" not in values:
         if unknown is not None:
-            raise ValueError("unknown is about columns of a fit with distortion='mixed'.")
+            raise ValueError("unknown needs a model that was fitted with distortion='mixed'.")
         return None
     given = values.get("metric_params") or {}
     return Coding(values["columns_"], unknown or given.get("unknown", "error"))

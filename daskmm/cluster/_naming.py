@@ -389,8 +389,8 @@ def summary_frame(model: Any) -> Any:
     check_is_fitted(model)
     if not hasattr(model, "cluster_centers_"):
         raise AttributeError(
-            f"summary_ is of models with centres in the input's units; this {type(model).__name__} "
-            "has none."
+            f"Only models with centres in the input's units have a summary_, and this "
+            f"{type(model).__name__} has none."
         )
     try:
         import pandas as pd

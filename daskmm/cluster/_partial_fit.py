@@ -46,7 +46,7 @@ def updated_model(
     is_new = "cluster_centers_" not in vars(estimator)
     if is_new:
         if unknown is not None:
-            raise ValueError("unknown is about columns of a fit, and this call is the first.")
+            raise ValueError("unknown cannot be given in the first call, which is a fit.")
         model.fit(X, None, sample_weight, feature_dim)
     else:
         replace_fitted(model, estimator)

@@ -46,7 +46,7 @@ CRITICAL_MULTIPLE = 1.25
 class EntropyPowerKMeans(CenterClusterer):
     """Entropy-weighted power k-means: learns which features make the clusters.
 
-    Minimises, while s falls,
+    The estimator minimises, while s falls,
 
         f(Θ, w) = (1/n) Σ_i M_s(‖x_i − θ_1‖²_w, …, ‖x_i − θ_k‖²_w) + λ Σ_l w_l log w_l
 

@@ -183,8 +183,8 @@ class WeightedBlurringMeanShift(NearestCenter):
     cluster whose mode is nearest in the learned metric, and do not move this mode. If such groups
     hold more than a tenth of the rows, they stay as they are, since then the bandwidth is too
     small. Integer sample weights count as rows. Far rows may share a micro-cluster only because
-    there are few micro-clusters; they do not count together: of each micro-cluster, one row counts,
-    and of the others only those within reach of a kernel at its centre.
+    there are few micro-clusters; they do not count together: one row of each micro-cluster counts,
+    and only those of its other rows that are within reach of a kernel at its centre.
 
     **Micro-clusters.** A fit to the sample of the first pass learns the feature weights, beginning
     with weights that 1,000 of its rows have learned. (The sample has 10,000 rows, which are drawn

@@ -114,8 +114,8 @@ class TaskGraph:
     def processes(self, schedule: Any) -> dict[str, Any]:
         """Return options of dask's process scheduler, with processes that live as long as this.
 
-        Without them it starts processes for each pass, which takes seconds. There are none for
-        other schedulers, or if dask's configuration says how to start processes.
+        Without these options dask starts processes for each pass, which takes seconds. There are no
+        options for other schedulers, or if dask's configuration says how to start processes.
         """
         configured = config.get("pool", None) or config.get("multiprocessing.initializer", None)
         if schedule is not named_schedulers["processes"] or configured is not None:

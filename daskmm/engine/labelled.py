@@ -93,7 +93,7 @@ def _parts(labels: Any, kept: Any) -> Iterator[Any]:
             if len(own) == len(part):
                 yield part.assign(**{NAME: own})
         if start != labels.shape[0]:
-            raise ValueError(f"There are {labels.shape[0]:,} labels of {start:,} rows.")
+            raise ValueError(f"There are {labels.shape[0]:,} labels for {start:,} rows.")
     elif lazy:
         array = labels if isinstance(labels, da.Array) else array_of_frame(labels)
         for block in computed_in_turn(delayed_blocks(array).ravel()):

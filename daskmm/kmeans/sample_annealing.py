@@ -248,7 +248,7 @@ def recombined(search: Search) -> Search:
 def best_restarted(search: Search) -> Search:
     """Restart the cheapest run as often as there are starts.
 
-    Among the thousands of features of sparse rows, all starts may miss the same cluster. Neither
+    All starts may miss the same cluster of sparse rows with thousands of features. Neither
     recombining them nor restarting each once from the same seed finds it then.
     """
     best, *others = cheapest(search.runs, len(search.runs))
@@ -338,8 +338,8 @@ def _restarted(
 def _run(search: Search, starts: Sequence[Start]) -> list[Run[CenterState]]:
     """Run starts on the sample to their ends, or up to the last report before an interrupt.
 
-    Each start is one task. At the pace of the journal, tasks return, the journal records the runs
-    so far, and the tasks are sent again.
+    Each start is one task. Tasks return at the pace of the journal, which records the runs so far,
+    and are then sent again.
     """
     context = search.context
     schedules = [schedule for _, schedule in starts]

@@ -76,7 +76,7 @@ class CenterState:
     def near(self) -> bool:
         """Whether the step compares rows in memory with centres near them only, if these are known.
 
-        Over-relaxed steps do, if it is their turn.
+        Over-relaxed steps do so, except those at which all centres are compared.
         """
         return self.relaxation > 1.0 and self.is_turn_of_lists
 

@@ -107,7 +107,8 @@ def _surveyed(fit: MixtureFit) -> MixtureFit:
 def _typed(fit: MixtureFit) -> MixtureFit:
     """Choose the covariance type with the smallest criterion on the sample.
 
-    If no type has one, the simplest type is taken, whose components need the fewest rows.
+    If no type has a finite criterion, the simplest type is taken, whose components need the fewest
+    rows.
     """
     found = fit.context.journal.once(lambda: {kind: _bic(fit, kind) for kind in COVARIANCE_TYPES})
     chosen = min(reversed(COVARIANCE_TYPES), key=lambda kind: found[kind])

@@ -70,8 +70,8 @@ class Means:
 def means_of(model: Any, sizes: list[int], sampled: Sampled | None) -> Means | None:
     """Return the means of a fitted model's clusters.
 
-    They are those of the model, if it has means of rows, or else of the sample, or else the
-    centres. There are none of kernels without a sample, nor of precomputed kernels.
+    The means are those of the model, if it has means of rows, or else of the sample, or else the
+    centres. Kernels without a sample and precomputed kernels have no means.
     """
     if not (hasattr(model, "mean_") or hasattr(model, "columns_")):
         return None

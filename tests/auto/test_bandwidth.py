@@ -157,7 +157,7 @@ def test_a_feature_said_thrice_counts_once():
         ([9, 4, 1, 1, 1], [-2, -0.1, 0, 0, 0], 100, 3),
     ],
 )
-def test_the_rule(n_clusters, gain, n_rows, expected):
+def test_the_rule_prefers_the_expected_bandwidth(n_clusters, gain, n_rows, expected):
     assert preferred(np.array(n_clusters), np.array(gain, float), n_rows) == expected
 
 
@@ -263,7 +263,7 @@ def test_grid_is_sorted(toy):
     assert path.agreement.shape == (1,)
 
 
-def test_equal_weights(toy):
+def test_an_infinite_penalty_keeps_weights_equal(toy):
     path = bandwidth_path(toy[0][:, :2], bandwidths=[0.1, 0.2], lam=np.inf, random_state=0)
     np.testing.assert_allclose(path.feature_weights, 0.5)
 
@@ -345,7 +345,7 @@ def test_bandwidths_far_too_small():
     assert path.chosen == 1
 
 
-def test_no_plateau(toy):
+def test_a_number_found_at_one_bandwidth_only_is_warned_of(toy):
     with pytest.warns(UserWarning, match="2 clusters are found at one bandwidth only"):
         bandwidth_path(toy[0], bandwidths=[1e-3, 0.1, 50.0], random_state=0)
 
@@ -364,7 +364,7 @@ def test_no_plateau(toy):
         ({"sample_size": 0}, "sample_size"),
     ],
 )
-def test_refused_values(toy, parameters, message):
+def test_bandwidths_and_penalties_that_are_not_positive_are_refused(toy, parameters, message):
     with pytest.raises(ValueError, match=message):
         bandwidth_path(toy[0], **parameters)
 
@@ -374,7 +374,7 @@ def test_parameters_are_refused_before_the_data_are_read(toy):
         bandwidth_path(ragged_chunks(toy[0]), lam=-1.0)
 
 
-def test_refused_data():
+def test_missing_values_are_refused_by_row():
     X = np.ones((10, 2))
     X[3, 1] = np.nan
     with pytest.raises(ValueError, match="row 3"):
@@ -418,7 +418,7 @@ def test_clusters_and_features_are_found(name):
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", SIMULATED)
-def test_three_draws(name):
+def test_three_draws_of_each_simulation_are_clustered_right(name):
     make, relevant, k, *args = SIMULATED[name]
     results = [judged(make, relevant, *args, random_state=seed) for seed in range(100, 103)]
     scores, found, weights = map(np.array, zip(*results, strict=True))
@@ -429,7 +429,7 @@ def test_three_draws(name):
 
 @pytest.mark.in_turn("n_noise")
 @pytest.mark.parametrize("n_noise", [3, 80])
-def test_picture(tmp_path, n_noise):
+def test_the_path_is_drawn(tmp_path, n_noise):
     X, _ = numbers(make_wbms_simulation1, 100, 5, 10, n_noise, random_state=0)
     path = bandwidth_path(X, bandwidths=GRID[8::3], random_state=0)
     figure = plot.bandwidth_path(path)

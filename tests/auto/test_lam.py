@@ -261,7 +261,7 @@ def test_weights_and_constant_features_in_the_choice():
         ),
     ],
 )
-def test_multiples_of_the_variance(lam, factor):
+def test_lam_may_be_a_multiple_of_the_mean_variance(lam, factor):
     rows = X * 3
     model = EntropyPowerKMeans(5, lam=lam, standardize=False, random_state=0).fit(rows)
     assert model.lam_ == pytest.approx(factor * rows.var(axis=0).mean())
@@ -415,7 +415,7 @@ def test_a_restarted_fit_counts_every_pass():
     assert normalized_mutual_info_score(TRUTH, computed(model.labels_)) > 0.95
 
 
-def test_picture(tmp_path):
+def test_the_path_is_drawn(tmp_path):
     path = lam_path(X, 5, lams=[0.1, 0.5, np.inf], n_init=2, random_state=0)
     figure = plot.lam_path(path)
     figure.savefig(tmp_path / "path.png")

@@ -42,7 +42,7 @@ def mixture(k, p, n=1200, seed=0, apart=6.0, noise=0):
         ),
     ],
 )
-def test_numbers_of_mixtures(k, p, noise, apart):
+def test_the_number_of_clusters_of_a_mixture_is_found(k, p, noise, apart):
     rows = mixture(k, p, seed=k, noise=noise, apart=apart)
     path = choose_n_clusters(rows, max_clusters=20, random_state=0)
     assert path.n_clusters == k
@@ -189,7 +189,7 @@ def test_features_hidden_among_noise():
     assert model.n_clusters_ == 8
 
 
-def test_few_rows():
+def test_few_or_equal_rows_give_a_possible_number():
     for n in (1, 2, 3, 7):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -236,7 +236,7 @@ def test_parameters_that_cannot_be():
         KMeans("some").fit(X)
 
 
-def test_picture(tmp_path):
+def test_the_path_is_drawn(tmp_path):
     path = choose_n_clusters(X, max_clusters=10, random_state=0)
     figure = plot.n_clusters_path(path)
     figure.savefig(tmp_path / "path.png")
@@ -269,7 +269,7 @@ def test_a_number_at_the_end_of_the_range_is_said_to_be_one():
 
 
 @pytest.mark.long
-def test_many_separated_clusters():
+def test_two_hundred_separated_clusters_are_counted():
     # 40 rows on average; of 30 the smallest clusters, of some 15, are missed.
     rows = mixture(200, 10, n=8000, apart=10.0)
     assert choose_n_clusters(rows, random_state=0).n_clusters == 200

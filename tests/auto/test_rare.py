@@ -69,7 +69,7 @@ def test_rare_features_are_taken_for_constant(sparse):
 
 @pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.long
-def test_single_cells(lazy):
+def test_cell_types_are_found_beside_rare_genes(lazy):
     X, kinds, telling = cells(2000, 600)
     X = csr_array(X)
     rows = da.from_array(X, chunks=(700, -1), asarray=False) if lazy else X

@@ -75,7 +75,7 @@ def test_what_is_left_as_it_is(few):
 
 @pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.long
-def test_genes_of_cells(few, lazy):
+def test_genes_that_tell_cell_types_apart_are_found(few, lazy):
     X, kinds, telling = few
     rows = da.from_array(X, chunks=(1500, -1), asarray=False) if lazy else X
     model = EntropyPowerKMeans(4, n_init=2, random_state=0).fit(rows)

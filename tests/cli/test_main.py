@@ -110,7 +110,7 @@ def test_fit_options_reach_the_estimator(tmp_path, npy, capsys):
     assert "callbacks" not in summary["parameters"]
 
 
-def test_choices_without_labels(tmp_path, table, capsys):
+def test_number_and_penalty_are_chosen_by_auto(tmp_path, table, capsys):
     npy = str(tmp_path / "few.npy")
     np.save(npy, table[:400])
     options = "-k auto --model entropy --lam auto --n-init 1 --quiet --json --no-pictures"
@@ -136,7 +136,7 @@ def test_a_fit_can_be_repeated(tmp_path, npy, capsys):
     assert a["parameters"]["random_state"] == 0
 
 
-def test_predict(tmp_path, npy, store, table, capsys):
+def test_predict_writes_the_labels_of_other_rows(tmp_path, npy, store, table, capsys):
     run, labels = tmp_path / "run", tmp_path / "labels.zarr"
     assert fit(npy, run, "--quiet") == 0
     assert main(["predict", str(run), store, "--out", str(labels), "--json"]) == 0
@@ -176,7 +176,7 @@ def test_frames_are_predicted_by_name(tmp_path, table, capsys, kind):
     capsys.readouterr()
 
 
-def test_inspect(tmp_path, npy, capsys):
+def test_inspect_prints_what_a_run_found(tmp_path, npy, capsys):
     assert fit(npy, tmp_path / "run", "--model", "entropy", "--quiet") == 0
     assert main(["inspect", str(tmp_path / "run")]) == 0
     out = capsys.readouterr().out
@@ -210,7 +210,7 @@ def test_inspect_of_something_else(tmp_path, capsys, text, message):
     assert message in capsys.readouterr().err
 
 
-def test_plan(npy, capsys):
+def test_plan_prints_the_cost_of_a_fit(npy, capsys):
     assert main(["plan", npy, "-k", "3", "--model", "kmeans", "--max-iter", "7"]) == 0
     assert "1,200 rows × 5 features" in capsys.readouterr().out
     assert main(["plan", npy, "-k", "3", "--json"]) == 0
@@ -383,7 +383,7 @@ def test_command_as_a_process(tmp_path, npy):
     assert "iteration" in done.stderr
 
 
-def test_scheduler(tmp_path, store, npy, capsys):
+def test_commands_compute_on_the_cluster_at_an_address(tmp_path, store, npy, capsys):
     from distributed import LocalCluster
 
     with LocalCluster(
@@ -451,7 +451,7 @@ def test_demo_needs_room(tmp_path, capsys):
 @pytest.mark.parametrize(
     "model", ["kernel", pytest.param("multi-kernel", marks=pytest.mark.long), "landmarks"]
 )
-def test_kernel_models(tmp_path, store, npy, capsys, model):
+def test_kernel_models_are_fitted_and_label_other_rows(tmp_path, store, npy, capsys, model):
     run = tmp_path / "run"
     extra = ["--model", "kernel", "--n-landmarks", 20] if model == "landmarks" else []
     options = extra or ["--model", model]

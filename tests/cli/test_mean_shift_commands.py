@@ -57,7 +57,7 @@ def test_fit_inspect_and_predict(table, tmp_path, capsys):
     assert json.loads(text)["cluster_sizes"] == [50, 50, 50]
 
 
-def test_plan(table, capsys):
+def test_plan_of_a_mean_shift_knows_no_number_of_clusters(table, capsys):
     code, text, _ = run(capsys, "plan", table, "--model", "mean-shift")
     assert code == 0
     assert "WeightedBlurringMeanShift with an unknown number of clusters" in text

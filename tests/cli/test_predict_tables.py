@@ -179,7 +179,7 @@ def test_labels_are_not_written_to_other_files(folder, tmp_path, capsys, out):
 
 
 @pytest.mark.parametrize("source", ["rows.csv", "rows.npy"])
-def test_labels_alone(folder, source):
+def test_labels_without_kept_columns_are_a_table_of_one_column(folder, source):
     run = "run" if source == "rows.csv" else "of-array"
     found = predicted(folder, f"alone {source}", source, "labels.csv", run=run)
     assert found.columns.tolist() == ["cluster"]
@@ -203,7 +203,7 @@ def test_columns_that_cannot_be_kept(folder, tmp_path, capsys, source, out, keep
 
 
 @pytest.mark.parametrize("out", ["labels.csv", "labels.parquet"])
-def test_tables_on_an_object_store(folder, tmp_path, monkeypatch, out):
+def test_labels_are_written_as_tables_to_an_object_store(folder, tmp_path, monkeypatch, out):
     monkeypatch.chdir(tmp_path)
     url = f"memory://bucket/tables/{out}"
     command = ["predict", str(folder / "run"), str(folder / "rows.csv"), "--keep", "id", "--quiet"]

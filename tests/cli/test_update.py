@@ -124,7 +124,7 @@ def test_a_killed_update_leaves_a_whole_model(folder, module, name, call, rows):
     assert summary(folder)["n_rows"] == 120
 
 
-def test_models_without_updates(folder, capsys):
+def test_models_that_take_no_new_rows_are_refused(folder, capsys):
     command = ["fit", str(folder / "rows.csv"), "-k", "2", "--model", "kernel", "--no-pictures"]
     assert main([*command, "--quiet", "--out", str(folder / "kernel")]) == 0
     assert main(["update", str(folder / "kernel"), str(folder / "monday.csv")]) == 2

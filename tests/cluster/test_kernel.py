@@ -729,7 +729,7 @@ def rings(seed):
 
 
 @pytest.mark.long
-def test_rings():
+def test_rings_are_told_apart_in_nine_of_ten_draws():
     found = []
     for seed in range(10):
         data, truth = rings(seed)

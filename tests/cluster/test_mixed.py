@@ -512,7 +512,7 @@ def test_the_number_of_clusters_is_found(cls, k):
         frame.loc[frame.index % 15 == at, name] = None
     model = KMeans("auto", missing="partial", random_state=0, n_init=1, **options).fit(frame)
     assert model.n_clusters_ == k
-    with pytest.raises(ValueError, match=r"without missing values, of which a sample of 600 has 1"):
+    with pytest.raises(ValueError, match=r"without missing values; a sample of 600 rows has 1"):
         model.fit(frame[:600])
 
 

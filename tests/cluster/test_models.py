@@ -236,7 +236,7 @@ def test_folders_on_the_way_are_made(as_path, tmp_path):
     assert [item.name for item in (tmp_path / "some" / "where").iterdir()] == ["a model.zarr"]
 
 
-def test_relative_paths(tmp_path, monkeypatch):
+def test_models_are_saved_and_loaded_at_relative_paths(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     saved("model")
     assert isinstance(load("model"), PowerKMeans)

@@ -451,7 +451,7 @@ def test_unseen_levels_can_be_missing_values_in_predict_and_updates(cls, options
 
 def test_unknown_is_about_mixed_columns_and_has_two_values():
     X, _ = blobs()
-    with pytest.raises(ValueError, match="unknown is about columns"):
+    with pytest.raises(ValueError, match="unknown needs a model"):
         quick(KMeans).fit(X).predict(X, unknown="missing")
     model = KMeans(3, distortion="mixed", random_state=0).fit(plans(60, 0)[0])
     with pytest.raises(ValueError, match="unknown must be 'error' or 'missing'"):

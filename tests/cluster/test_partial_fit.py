@@ -229,7 +229,7 @@ def test_half_lives_that_make_no_sense(forget):
         quick(KMeans, forget=forget).partial_fit(X)
 
 
-def test_half_lives():
+def test_half_lives_are_read_from_numbers_and_texts():
     assert half_life(None) is None
     assert half_life("1 call")(99.0) == 0.5
     assert half_life("10 calls")(99.0) ** 10 == pytest.approx(0.5)

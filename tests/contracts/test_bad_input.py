@@ -554,7 +554,7 @@ def test_when_all_features_are_constant_there_is_one_cluster(cls, value, rows):
 
 @each_estimator
 @pytest.mark.parametrize("form", [np.asarray, lazy])
-def test_a_single_column(cls, form):
+def test_a_single_column_is_clustered(cls, form):
     rng = np.random.default_rng(8)
     truth = rng.integers(3, size=200)
     column = 50.0 * truth[:, None] + rng.normal(size=(200, 1))
@@ -601,7 +601,7 @@ def test_fewer_distinct_rows_than_clusters(cls, init, form):
 
 
 @each_estimator
-def test_a_single_row(cls):
+def test_a_single_row_is_one_cluster(cls):
     for rows in (X[:1], lazy(X[:1])):
         model = quick(cls, n_clusters=1).fit(rows)
         np.testing.assert_allclose(model.cluster_centers_, X[:1], rtol=1e-12)

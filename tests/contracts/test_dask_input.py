@@ -249,7 +249,7 @@ def test_memory_layout_does_not_matter(cls, layout, fitted_to_numpy):
 
 
 @pytest.mark.parametrize("kind", ["Int64", "Float64", "float32", "double[pyarrow]", "mixed"])
-def test_frames_of_other_number_types(kind):
+def test_frames_of_any_number_type_give_the_same_model(kind):
     values = X.round()
     frame = pd.DataFrame(values, columns=NAMES)
     if kind == "mixed":

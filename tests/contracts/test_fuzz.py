@@ -29,7 +29,7 @@ def test_a_few_random_inputs():
 
 @pytest.mark.long
 @pytest.mark.parametrize("part", range(5))
-def test_many_random_inputs(part):
+def test_many_random_inputs_are_fitted_or_refused(part):
     outcomes = run_all(range(part * TOGETHER, (part + 1) * TOGETHER))
     assert outcomes["fitted"] > TOGETHER // 4
 
@@ -40,6 +40,6 @@ def test_a_few_random_updates():
 
 
 @pytest.mark.long
-def test_many_random_updates():
+def test_many_random_updates_are_made_or_refused():
     outcomes = run_all(range(TOGETHER), run_updates)
     assert outcomes["fitted"] > TOGETHER // 2

@@ -189,7 +189,7 @@ def test_masked_arrays_are_refused_where_something_is_masked(cls):
 
 @each_estimator
 @pytest.mark.parametrize("scale", [5e-324, 1e-310, 1e-160])
-def test_rows_of_denormals(cls, scale):
+def test_rows_of_subnormal_numbers_give_finite_centres(cls, scale):
     found = quick(cls).set_params(n_clusters=2)
     fit_recording(found, (X * scale).astype(np.float64))
     assert np.isfinite(found.cluster_centers_).all()

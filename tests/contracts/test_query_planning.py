@@ -157,7 +157,7 @@ def test_results_are_of_the_kind_that_dask_has(form):
 
 
 @pytest.mark.parametrize("kind", ["array", "other chunks", "series", "memory"])
-def test_weights(kind):
+def test_weights_of_any_form_give_the_same_fit(kind):
     forms = {
         "array": (lazy(), lazy(WEIGHTS)),
         "other chunks": (lazy(), lazy(WEIGHTS, 100)),
@@ -193,7 +193,7 @@ def test_matrices_that_are_given():
 
 
 @pytest.mark.parametrize("kind", ["group", "npz"])
-def test_sparse_files(kind, tmp_path):
+def test_sparse_files_are_clustered(kind, tmp_path):
     rows = scipy.sparse.random_array((300, 8), density=0.3, format="csr", rng=0)
     path = tmp_path / ("rows.npz" if kind == "npz" else "rows.zarr")
     if kind == "npz":
@@ -208,7 +208,7 @@ def test_sparse_files(kind, tmp_path):
     np.testing.assert_array_equal(in_memory(model.labels_), quick(KMeans).fit(rows).labels_)
 
 
-def test_mixed_columns():
+def test_lazy_mixed_columns_give_the_labels_of_those_in_memory():
     people = FRAME.assign(kind=pd.Categorical(["x", "y"] * 120))
     model = PowerKMeans(4, distortion="mixed", random_state=0)
     expected = model.fit(people).labels_
@@ -217,7 +217,7 @@ def test_mixed_columns():
 
 
 @pytest.mark.parametrize("cls", [KMeans, GaussianMixture])
-def test_mini_batches(cls):
+def test_lazy_updates_equal_those_in_memory(cls):
     model, expected = estimator(cls), estimator(cls)
     for start in (0, 120):
         model.partial_fit(lazy(X[start : start + 120]))
@@ -234,7 +234,7 @@ def test_batches_of_a_monitor():
     assert str(one) == str(two)
 
 
-def test_metrics_and_choices():
+def test_metrics_of_lazy_data_equal_those_in_memory():
     labels = quick(KMeans).fit(X).labels_
     expected = metrics.adjusted_rand_score(TRUTH, labels)
     for true, found in ((lazy(TRUTH), lazy(labels, 70)), (TRUTH, lazy(labels))):
@@ -250,7 +250,7 @@ def test_metrics_and_choices():
     )
 
 
-def test_labels_on_disk(tmp_path):
+def test_lazy_labels_are_written_to_disk(tmp_path):
     model = quick(KMeans).fit(frame())
     expected = quick(KMeans).fit(X).labels_
     for name, labels in (("series", model.labels_), ("array", quick(KMeans).fit(lazy()).labels_)):
@@ -265,7 +265,7 @@ def test_labels_on_disk(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", ["csv", pytest.param("zarr", marks=pytest.mark.long)])
-def test_the_command_line(suffix, tmp_path):
+def test_commands_read_csv_and_zarr(suffix, tmp_path):
     path = tmp_path / f"data.{suffix}"
     if suffix == "csv":
         FRAME.to_csv(path, index=False)

@@ -64,7 +64,7 @@ def test_blocks_are_of_moderate_size(tmp_path):
     assert open_data(tmp_path / "x.npy", chunks=10**9).chunks == ((300_000,), (10,))
 
 
-def test_zarr_group(tmp_path, table):
+def test_the_only_table_of_a_zarr_group_is_opened(tmp_path, table):
     group = zarr.create_group(tmp_path / "g.zarr")
     group.create_array("label", shape=(5,), dtype="i4")
     write_zarr(tmp_path / "g.zarr" / "x", table)
@@ -80,7 +80,7 @@ def test_zarr_group(tmp_path, table):
         open_data(f"{tmp_path}/g.zarr::w")
 
 
-def test_npz(tmp_path, table):
+def test_the_table_of_an_npz_is_opened(tmp_path, table):
     np.savez(tmp_path / "one.npz", table=table, labels=np.arange(3))
     np.testing.assert_array_equal(open_data(tmp_path / "one.npz").compute(), table)
     np.savez_compressed(tmp_path / "named.npz", X=table, other=2 * table)
@@ -92,7 +92,7 @@ def test_npz(tmp_path, table):
         open_data(tmp_path / "two.npz")
 
 
-def test_csv_and_pattern(tmp_path, table):
+def test_csv_files_and_patterns_are_opened(tmp_path, table):
     write_frame(tmp_path / "part-0.csv", table[:400])
     write_frame(tmp_path / "part-1.csv", table[400:])
     X = open_data(tmp_path / "part-0.csv")
@@ -104,7 +104,7 @@ def test_csv_and_pattern(tmp_path, table):
     assert len(labels) == 1000
 
 
-def test_csv_relative_pattern(tmp_path, table, monkeypatch):
+def test_relative_patterns_of_csv_files_are_opened(tmp_path, table, monkeypatch):
     write_frame(tmp_path / "part-0.csv", table)
     monkeypatch.chdir(tmp_path)
     assert len(open_data("part-*.csv")) == 1000
@@ -128,7 +128,7 @@ def test_csv_integers_that_become_fractions(tmp_path):
         KMeans(2).fit(X)
 
 
-def test_csv_text_column(tmp_path):
+def test_text_columns_of_csv_are_refused_unless_left_out(tmp_path):
     frame = pd.DataFrame({"age": [1.0, 2.0, 4.0], "city": ["x", "y", "z"]})
     frame.to_csv(tmp_path / "x.csv", index=False)
     with pytest.raises(ValueError, match=r"x\.csv has columns that are not numeric: 'city'"):
@@ -144,7 +144,7 @@ def test_csv_with_the_index_that_pandas_writes(tmp_path, table):
         open_data(tmp_path / "x.csv")
 
 
-def test_empty_csv(tmp_path):
+def test_an_empty_csv_is_refused(tmp_path):
     (tmp_path / "x.csv").write_text("")
     with pytest.raises(ValueError, match=r"x\.csv cannot be read as csv"):
         open_data(tmp_path / "x.csv")
@@ -176,12 +176,12 @@ def test_missing_extra_is_named(tmp_path, table, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["x.npy", "x.zarr", "x.csv", "no/x.parquet", "x.zarr::a"])
-def test_missing_path(tmp_path, name):
+def test_paths_that_do_not_exist_are_refused(tmp_path, name):
     with pytest.raises(FileNotFoundError, match="does not exist"):
         open_data(tmp_path / name)
 
 
-def test_unknown_format(tmp_path):
+def test_unknown_formats_are_refused_with_a_list_of_formats(tmp_path):
     (tmp_path / "x.doc").write_text("1 2 3")
     with pytest.raises(ValueError, match=r"unknown format. Give .*parquet"):
         open_data(tmp_path / "x.doc")
@@ -200,7 +200,7 @@ def test_npy_with_a_shape_that_no_array_has_is_refused_with_its_path(tmp_path, s
         open_data(path)
 
 
-def test_unreadable_zarr(tmp_path, table):
+def test_a_zarr_store_that_cannot_be_read_is_named(tmp_path, table):
     (tmp_path / "empty.zarr").mkdir()
     write_zarr(tmp_path / "broken.zarr", table)
     (tmp_path / "broken.zarr" / "zarr.json").write_text('{"zarr_format": 3')
@@ -221,7 +221,7 @@ def test_damaged_chunk_is_named(tmp_path, table):
         KMeans(2).fit(X)
 
 
-def test_damaged_files(tmp_path):
+def test_damaged_files_are_named(tmp_path):
     for name in ("x.npy", "x.npz"):
         (tmp_path / name).write_bytes(b"nothing of the kind")
         with pytest.raises(ValueError, match="cannot be read as"):
@@ -255,7 +255,7 @@ def test_arguments_that_do_not_fit(tmp_path, table):
         open_data(tmp_path / "x.csv", chunks=10)
 
 
-def test_table_without_rows(tmp_path):
+def test_a_table_without_rows_is_refused(tmp_path):
     np.save(tmp_path / "x.npy", np.zeros((0, 3)))
     with pytest.raises(ValueError, match=r"0 sample"):
         KMeans(2).fit(open_data(tmp_path / "x.npy"))
@@ -314,7 +314,7 @@ def test_paths_that_are_easily_misread(tmp_path, table, monkeypatch):
         open_data("")
 
 
-def test_nested_zarr_group(tmp_path, table):
+def test_a_table_in_nested_groups_is_found(tmp_path, table):
     group = zarr.create_group(tmp_path / "g.zarr")
     group.create_group("deep").create_group("deeper").create_array("x", data=table)
     np.testing.assert_array_equal(open_data(tmp_path / "g.zarr").compute(), table)

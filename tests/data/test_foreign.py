@@ -24,7 +24,7 @@ def fitted(X, **options):
     return model
 
 
-def test_polars():
+def test_polars_frames_are_clustered_by_column_names():
     import polars
 
     frame = polars.DataFrame({name: ROWS[:, i] for i, name in enumerate(NAMES)})
@@ -48,7 +48,7 @@ def test_polars():
 
 
 @pytest.mark.parametrize("lazy", [False, True])
-def test_xarray(lazy):
+def test_xarray_arrays_give_lazy_labels_if_they_are_lazy(lazy):
     import xarray
 
     array = xarray.DataArray(ROWS, dims=("sample", "feature"), coords={"feature": NAMES})
@@ -65,7 +65,7 @@ def test_xarray(lazy):
         WeightedBlurringMeanShift(0.5).fit(xarray.Dataset({"a": array}))
 
 
-def test_anndata(tmp_path):
+def test_anndata_objects_are_clustered_by_their_names(tmp_path):
     import anndata
 
     data = anndata.AnnData(ROWS, var=pd.DataFrame(index=NAMES))

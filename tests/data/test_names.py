@@ -7,7 +7,7 @@ import pytest
 from daskmm.data.names import cell, printable, shell_word
 
 
-def test_printable():
+def test_unprintable_characters_become_escapes():
     assert printable("é \x1b[2J\n\x9b") == "é \\x1b[2J\\n\\x9b"
 
 

@@ -96,7 +96,7 @@ def test_packed_values_are_unpacked(tmp_path):
     np.testing.assert_allclose(table, rows_of(cube()), atol=1e-3)
 
 
-def test_refusals(path, tmp_path):
+def test_wrong_dimensions_variables_and_chunks_are_refused(path, tmp_path):
     for arguments, message in [
         ({}, "dimensions y, band, x. Choose that of the features"),
         ({"feature_dim": "time"}, "not feature_dim 'time'"),

@@ -45,7 +45,7 @@ def test_groups_that_anndata_writes(tmp_path, chunks):
     assert max(len(str(task)) for task in dict(table.dask).values()) < 5000
 
 
-def test_npz_files(tmp_path):
+def test_npz_files_of_scipy_are_opened_in_blocks(tmp_path):
     for compressed in (True, False):
         for kind in ("csr", "csc"):
             path = tmp_path / f"{kind}{compressed}.npz"

@@ -90,7 +90,7 @@ def test_enough_rows_are_not_refused(n_rows, n_clusters):
     check_positive_weights(n_rows, n_clusters)
 
 
-def test_too_few_rows():
+def test_fewer_rows_than_clusters_are_refused():
     with pytest.raises(ValueError, match=r"0 sample\(s\)"):
         check_row_count(0, 1)
     with pytest.raises(ValueError, match="n_samples=3 should be >= n_clusters=4"):

@@ -63,7 +63,7 @@ def rows_and_labels(make, *args, **kwargs) -> tuple[np.ndarray, np.ndarray]:
         (make_wbms_toy, (200, 32), 2),
     ],
 )
-def test_defaults(make, shape, n_clusters):
+def test_defaults_have_the_shapes_of_the_papers(make, shape, n_clusters):
     X, y = make(random_state=0)
     assert isinstance(X, da.Array)
     assert isinstance(y, da.Array)
@@ -133,7 +133,7 @@ def test_auto_chunks_are_about_16_megabytes():
     assert max(X.chunks[0]) * X.shape[1] * 8 <= 16e6
 
 
-def test_chunks_of_rows():
+def test_chunks_are_numbers_of_rows():
     X, _ = make_power_kmeans_blobs(random_state=0, chunks=1000)
     assert X.chunks == ((1000, 1000, 500), (2,))
     X, _ = make_power_kmeans_blobs(random_state=0, chunks=[2000, 500])
@@ -141,7 +141,7 @@ def test_chunks_of_rows():
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_random_state(make):
+def test_equal_seeds_give_equal_rows_and_others_do_not(make):
     first, again, other = (rows_and_labels(make, 150, 9, random_state=s)[0] for s in (1, 1, 2))
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
@@ -264,7 +264,7 @@ def test_rings_of_other_numbers():
         ({"chunks": (500, 499)}, "chunks must sum"),
     ],
 )
-def test_refused_rings(parameters, message):
+def test_bad_parameters_of_rings_are_refused(parameters, message):
     with pytest.raises(ValueError, match=message):
         make_rings(**parameters)
 
@@ -316,7 +316,7 @@ def test_rows_of_a_vmf_cluster_share_a_direction_across_strips():
         ({"n_samples": 5}, "n_clusters must be at most n_samples=5"),
     ],
 )
-def test_refused_vmf(parameters, message):
+def test_bad_parameters_of_vmf_are_refused(parameters, message):
     with pytest.raises(ValueError, match=message):
         make_vmf(**parameters)
 
@@ -358,7 +358,7 @@ def test_noise_hides_the_clusters_from_k_means(make, sizes, standardize, low, hi
         ({"chunks": None}, "chunks"),
     ],
 )
-def test_refused_values(make, parameters, message):
+def test_bad_values_of_simulations_are_refused(make, parameters, message):
     with pytest.raises(ValueError, match=message):
         make(**parameters)
 
@@ -375,7 +375,7 @@ def test_refused_numbers_of_features():
 @pytest.mark.parametrize(
     "parameters", [{"n_samples": 10.5}, {"n_clusters": "3"}, {"random_state": "seed"}]
 )
-def test_refused_types(parameters):
+def test_parameters_of_wrong_types_are_refused_by_name(parameters):
     with pytest.raises(TypeError, match=next(iter(parameters))):
         make_power_kmeans_blobs(**parameters)
 
@@ -411,7 +411,7 @@ def cluster_means(X, labels):
         ({"chunks": (100, 50)}, "chunks must sum to n_samples=200.*150"),
     ],
 )
-def test_refused_toys(parameters, message):
+def test_bad_parameters_of_the_toy_are_refused(parameters, message):
     with pytest.raises(ValueError, match=message):
         make_wbms_toy(**parameters)
 

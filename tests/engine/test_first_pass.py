@@ -160,7 +160,7 @@ def test_integers_that_float64_does_not_hold_are_named(value):
         (20_001, 10, 10, 10_000),
     ],
 )
-def test_sizes_of_samples(n_rows, n_features, n_clusters, size):
+def test_sample_sizes_follow_clusters_and_bytes_of_rows(n_rows, n_features, n_clusters, size):
     assert sample_size(n_rows, n_features, n_clusters) == size
 
 

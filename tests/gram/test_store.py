@@ -181,7 +181,7 @@ def sources(tmp_path, rows):
     yield precomputed(RBF.block(rows, rows))
 
 
-def test_submatrix_and_columns(tmp_path, rows, monkeypatch):
+def test_submatrices_and_columns_equal_those_of_the_dense_matrix(tmp_path, rows, monkeypatch):
     monkeypatch.setattr(sweeps, "TILE_ROWS", TILE)
     dense = RBF.block(rows, rows)
     chosen = np.array([129, 3, 64])
@@ -514,7 +514,7 @@ def test_another_matrix_at_the_path_is_refused_and_named(store, rows, kernel, op
     assert verify(store.path) == {}
 
 
-def test_another_store_at_the_path_of_a_former_one(store, rows):
+def test_a_store_that_replaces_another_at_its_path_is_read_afresh(store, rows):
     """What is remembered of a store does not outlive it."""
     StoredGram(store, rows, RBF, lazy=False).product(memberships())
     shutil.rmtree(store.path)
@@ -524,7 +524,7 @@ def test_another_store_at_the_path_of_a_former_one(store, rows):
     np.testing.assert_allclose(product, RBF.block(fewer, fewer) @ memberships(100), atol=1e-12)
 
 
-def test_relative_paths(tmp_path, rows, monkeypatch):
+def test_a_store_at_a_relative_path_is_found_from_another_folder(tmp_path, rows, monkeypatch):
     monkeypatch.chdir(tmp_path)
     store = build("gram", rows, RBF, tile_rows=TILE)
     (tmp_path / "elsewhere").mkdir()

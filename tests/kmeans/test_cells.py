@@ -173,7 +173,7 @@ def test_starts_are_as_good_as_those_of_k_means_plus_plus(spread):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_few_distinct_rows():
+def test_few_distinct_rows_give_distinct_candidates():
     X = np.repeat(mixture(1.0, 300), 10, axis=0)
     model = KMeans(K, **PLAIN).fit(X)
     assert model.cluster_centers_.shape == (K, 8)

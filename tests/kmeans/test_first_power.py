@@ -24,7 +24,7 @@ def test_it_is_chosen_around_the_starting_centres_of_many_clusters():
     assert first_power(MANY_CLUSTERS) == pytest.approx(-4, abs=1)
 
 
-def test_it_is_as_given():
+def test_a_first_power_that_is_given_is_kept():
     assert first_power(MANY_CLUSTERS, s0=-1.5) == -1.5
 
 

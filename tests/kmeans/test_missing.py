@@ -28,7 +28,7 @@ def clusters(n=240, p=6, k=4, share=0.2, seed=0, offset=0.0):
 
 @each_class
 @pytest.mark.parametrize("chunks", [None, (50, 3)])
-def test_complete_data_give_the_fit_that_they_give_without_it(cls, chunks):
+def test_complete_rows_give_the_same_fit_with_missing_partial(cls, chunks):
     _, rows, _ = clusters()
     X = rows if chunks is None else da.from_array(rows, chunks)
     plain, partial = (quick(cls, missing=missing).fit(X) for missing in ("error", "partial"))

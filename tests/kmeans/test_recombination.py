@@ -27,7 +27,7 @@ def mixture(n_clusters, seed, n_rows=24_000, p=20):
     return centers[rng.integers(n_clusters, size=n_rows)] + rng.normal(size=(n_rows, p))
 
 
-def test_two_halves_make_a_whole():
+def test_runs_that_each_found_half_of_the_clusters_recombine_to_all():
     # Each has found two clusters, and cut both.
     left = ended([TRUE[0], TRUE[1], TRUE[0] + 0.1, TRUE[1] + 0.1], 10.0)
     right = ended([TRUE[2], TRUE[3], TRUE[2] + 0.1, TRUE[3] + 0.1], 10.1)
@@ -55,7 +55,7 @@ def test_weights_decide_which_centres_are_apart():
         assert set(start.centers[:, 0]) == {0.0, 1.0}
 
 
-def test_alike_and_cheapest():
+def test_runs_of_equal_cost_are_alike_and_keep_their_order():
     runs = [ended(TRUE, cost) for cost in (2.0, 1.0, 1.0 + 1e-12, 3.0)]
     assert not are_alike(runs)
     assert are_alike(runs[1:3])

@@ -41,7 +41,7 @@ def reserve(request, monkeypatch):
 
 
 @each_estimator
-def test_few_readings(cls, reserve):
+def test_a_fit_on_samples_reads_the_table_a_few_times(cls, reserve):
     source = CountingSource(X)
     model = sampled(cls).fit(source.as_dask((700, -1)))
     assert set(source.reads.values()) == {model.n_passes_}
@@ -201,7 +201,7 @@ def test_overlapping_clusters_come_to_rest_near_the_best():
         ([0.0, 0.0], [0]),
     ],
 )
-def test_starts_worth_polishing(costs, worth):
+def test_the_cheapest_different_starts_are_worth_polishing(costs, worth):
     assert worth_polishing(costs) == worth
     assert len(worth) <= most_polished(8)
     assert worth_polishing(costs, most=most_polished(MANY_CLUSTERS)) == worth[:1]

@@ -605,7 +605,7 @@ def test_constant_data_and_one_row_are_one_cluster(X, convention):
 
 
 @pytest.mark.parametrize("convention", CONVENTIONS)
-def test_duplicated_rows(convention):
+def test_copies_of_a_row_share_a_representative(convention):
     X, _ = clumps(n=30)
     model = WeightedBlurringMeanShift(0.08, convention=convention).fit(np.repeat(X, 3, axis=0))
     np.testing.assert_array_equal(model.labels_[::3], model.labels_[1::3])
@@ -613,7 +613,7 @@ def test_duplicated_rows(convention):
 
 
 @pytest.mark.parametrize("convention", ["auto", "paper"])
-def test_nothing_moves(convention):
+def test_a_bandwidth_at_which_nothing_moves_is_warned_of(convention):
     X, _ = clumps()
     model = WeightedBlurringMeanShift(1e-7, convention=convention)
     [message] = fit_recording(model, X)
@@ -629,7 +629,7 @@ def test_clusters_that_merge_in_the_first_step_are_no_failure():
 
 
 @pytest.mark.parametrize("convention", CONVENTIONS)
-def test_all_collapse(convention):
+def test_a_bandwidth_that_leaves_one_cluster_is_warned_of(convention):
     X, _ = clumps()
     model = WeightedBlurringMeanShift(50.0, convention=convention)
     [message] = fit_recording(model, X)

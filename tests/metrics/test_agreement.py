@@ -120,7 +120,7 @@ def test_lists_and_mixtures_of_memory_and_dask(labels):
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint64", "bool", "float64", "U3", object])
-def test_label_dtypes(labels, dtype):
+def test_labels_of_any_dtype_are_compared(labels, dtype):
     true, pred = (np.abs(vector).astype(dtype) for vector in labels)
     assert_like_sklearn(true, da.from_array(pred, chunks=40), true, pred)
 
@@ -130,7 +130,7 @@ def test_strings_of_different_width_per_block():
     np.testing.assert_array_equal(contingency_matrix(true, [0, 1, 1]), [[0, 1], [1, 0], [0, 1]])
 
 
-def test_series_and_zarr(labels):
+def test_series_and_zarr_arrays_are_compared(labels):
     import dask.dataframe as dd
     import pandas as pd
 
@@ -157,7 +157,7 @@ def test_empty_labelings_as_in_sklearn(lazy):
     assert variation_of_information(empty, []) == 0.0
 
 
-def test_extremes(labels):
+def test_extreme_labelings_have_the_extreme_scores(labels):
     true, _ = labels
     renamed = np.array([f"cluster {label}" for label in true])
     assert variation_of_information(true, renamed) == 0.0
@@ -170,13 +170,13 @@ def test_extremes(labels):
         assert normalized_mutual_info_score(whole, whole, average_method=average) == 1.0
 
 
-def test_empty_blocks(labels):
+def test_empty_blocks_of_labels_are_skipped(labels):
     true, pred = labels
     lazy = da.from_array(true, chunks=((0, 150, 0, 150, 0),))
     assert_like_sklearn(lazy, da.from_array(pred, chunks=70), true, pred)
 
 
-def test_unknown_chunk_sizes(labels):
+def test_labels_of_unknown_chunk_sizes_are_compared(labels):
     true, pred = labels
     lazy_true, lazy_pred = (da.from_array(vector, chunks=50) for vector in labels)
     keep = lazy_true > -3
@@ -202,7 +202,7 @@ def test_unknown_chunk_sizes_that_cannot_be_matched(labels):
 
 
 @pytest.mark.parametrize("score", SCORES)
-def test_refused_labels(score, labels):
+def test_labels_of_other_lengths_and_dimensions_are_refused(score, labels):
     true, pred = labels
     lazy = da.from_array(true, chunks=50)
     for first in (true, lazy):
@@ -219,7 +219,7 @@ def test_refused_labels(score, labels):
             score(collection, pred)
 
 
-def test_unknown_average(labels):
+def test_an_unknown_average_method_is_refused(labels):
     with pytest.raises(ValueError, match=r"average_method.*'median'"):
         normalized_mutual_info_score(*labels, average_method="median")
 

@@ -189,7 +189,7 @@ def test_killed_after_every_state(tmp_path, monkeypatch, name, form):
 @pytest.mark.long
 @pytest.mark.in_turn("name")
 @pytest.mark.parametrize("name", ["power, sampled", "kernel, landmarks"])
-def test_killed_on_the_reserve_too(tmp_path, monkeypatch, name):
+def test_a_fit_killed_on_the_larger_sample_resumes_to_the_same_bits(tmp_path, monkeypatch, name):
     monkeypatch.setattr("daskmm.engine.first_pass.LARGER_SAMPLE_BYTES", 80 * 8 * X.shape[1])
     hard = {"sample_size": 45, "n_clusters": 9, "n_init": 4, "init": "random"}
     reference = fitted(name, **hard)
@@ -602,7 +602,7 @@ def test_paces_that_are_none(tmp_path, every):
     assert not (tmp_path / "c").exists()
 
 
-def test_paces():
+def test_paces_are_read_from_numbers_and_durations():
     assert Pace.of(3) == Pace(iterations=3)
     assert Pace.of(np.int64(3)) == Pace(iterations=3)
     assert Pace.of(2.5) == Pace(seconds=2.5)
@@ -1073,7 +1073,7 @@ def test_processes_that_are_killed(tmp_path, npy, name):
     assert_same_bits(model, undisturbed(tmp_path, name))
 
 
-def test_a_moved_checkpoint(tmp_path):
+def test_a_moved_checkpoint_resumes_to_the_same_bits(tmp_path):
     """A checkpoint knows of no path."""
     for name in ("power", "mean shift"):
         killed_at(tmp_path / "a", name)

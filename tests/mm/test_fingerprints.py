@@ -18,5 +18,5 @@ from daskmm.mm.fingerprints import differences
         ({"a": 1.0}, {"a": 1.0 + 1e-12}, []),
     ],
 )
-def test_differences_in_words(there, here, found):
+def test_differences_are_listed_in_words(there, here, found):
     assert differences(there, here) == found

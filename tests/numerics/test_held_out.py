@@ -32,7 +32,7 @@ def naive_shares(rows, weights, halves, feature_weights, number):
 
 
 @pytest.mark.parametrize("even", [True, False])
-def test_shares(even):
+def test_shares_equal_those_of_naive_loops(even):
     rows, weights = rows_and_weights()
     feature_weights = np.ones(60) if even else np.where(np.arange(60) < 20, 1.0, 0.01)
     table = Standardized(canonical(csr_array(rows)), weights)

@@ -64,7 +64,7 @@ def test_no_gaps_divide_the_sectors_of_an_even_year(n_sectors):
     assert len(merged(scatter_of(found, np.ones(N), sectors), sectors).groups) == 1
 
 
-def test_constant_columns():
+def test_constant_columns_stay_finite():
     codes = np.tile([2.0, 1.0, 3.0, 0.25], (200, 1))
     found = drawn(codes)
     assert np.isfinite(found).all()

@@ -355,7 +355,7 @@ def test_softmin_weights_where_all_features_are_constant_are_equal():
     np.testing.assert_array_equal(w, 0.25)
 
 
-def test_negative_entropy():
+def test_negative_entropy_equals_the_naive_sum():
     assert negative_entropy(np.array([1.0, 0.0, 0.0])) == 0.0
     np.testing.assert_allclose(negative_entropy(np.full(8, 1 / 8)), -math.log(8), rtol=1e-15)
     w = np.array([0.5, 0.0, 0.3, 0.2])

@@ -67,7 +67,7 @@ def test_noise_has_no_clusters(kind):
 # them. The former rule was exact in 6 of 8 of these draws, but in 2 of 9 draws of ellipses, where
 # this one is exact in 16 of 16 (tests/benchmarks/README.md).
 @pytest.mark.parametrize(("apart", "exact"), [(6.0, 7), (3.5, 5)])
-def test_numbers_of_clusters(apart, exact):
+def test_numbers_of_clusters_are_found_as_often_as_documented(apart, exact):
     hits = 0
     for k in (3, 5, 10, 20):
         for n_noise in (0, 20):

@@ -68,7 +68,7 @@ def test_every_printed_cell_is_that_of_the_papers():
         (equal, None, 0.91, MISSED),
     ],
 )
-def test_judges(judge, sd, ours, verdict):
+def test_judges_give_the_expected_verdict(judge, sd, ours, verdict):
     assert judge(0.9, sd, ours) == verdict
 
 

@@ -135,7 +135,7 @@ def test_feature_weights_of_a_model_without(tmp_path):
         pytest.param(8, 120, marks=pytest.mark.long),
     ],
 )
-def test_projection(tmp_path, n_features, k):
+def test_projection_numbers_clusters_unless_they_are_many(tmp_path, n_features, k):
     X = blobs(1500, n_features, k)
     model = quick(KMeans, k, init=X[:k]).fit(X)
     figure = plot.projection(model, X)
@@ -292,7 +292,7 @@ def test_progress_without_known_bytes_and_with_an_error():
 @pytest.mark.parametrize(
     ("n_features", "k"), [(1, 2), (5, 3), pytest.param(2000, 100, marks=pytest.mark.long)]
 )
-def test_cluster_profiles(tmp_path, n_features, k):
+def test_cluster_profiles_draw_the_most_separate_columns_and_all_sizes(tmp_path, n_features, k):
     X = blobs(400, n_features, k)
     model = quick(KMeans, k, init=X[:k]).fit(X)
     figure = plot.cluster_profiles(model, X)
@@ -475,7 +475,7 @@ def test_names_that_the_font_lacks(tmp_path):
     assert {label.get_text() for label in labels} == set(names)
 
 
-def test_blur_frames(tmp_path):
+def test_blur_frames_replay_the_fit_on_the_sample(tmp_path):
     corners = 12.0 * np.array([[0, 0, 0], [1, 1, 0], [1, 0, 1], [0, 1, 1]])
     X = corners[np.arange(300) % 4] + np.random.default_rng(0).normal(size=(300, 3))
     model = WeightedBlurringMeanShift(0.1, lam=1.0).fit(X)

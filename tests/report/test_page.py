@@ -304,7 +304,7 @@ def test_paths_of_choices_are_there():
     assert "nats on standardised features" in "".join(tree.itertext())
 
 
-def test_no_further_reading(tmp_path):
+def test_a_report_of_lazy_data_reads_them_once(tmp_path):
     """The sample comes with the labels; lazy data are never gathered."""
     X = table(1200)
     source = CountingSource(X)
@@ -318,7 +318,7 @@ def test_no_further_reading(tmp_path):
     check_page((tmp_path / "run" / "report.html").read_text(encoding="utf-8"))
 
 
-def test_no_further_reading_of_mixed_columns(tmp_path):
+def test_a_report_of_lazy_mixed_columns_reads_them_once(tmp_path):
     reads = Counter()
 
     def part(number):
@@ -419,7 +419,7 @@ def luminance(color):
 @pytest.mark.long
 @pytest.mark.skipif(CHROMIUM is None, reason="needs chromium (Debian's package of that name)")
 @pytest.mark.parametrize("dark", [False, True])
-def test_in_a_browser(run_of, tmp_path, dark):
+def test_reports_fit_the_window_of_a_browser(run_of, tmp_path, dark):
     shown = [(model, width) for model in FIGURES for width in (1200, 400)]
     frames = [((run_of(model) / "report.html").as_uri(), width) for model, width in shown]
     probe = tmp_path / "probe.html"

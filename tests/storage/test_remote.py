@@ -39,7 +39,7 @@ def url():
         ("a:b", False),
     ],
 )
-def test_what_is_remote(path, remote):
+def test_urls_of_object_stores_are_remote(path, remote):
     assert is_remote(path) == remote
     if remote:
         with pytest.raises(ValueError, match=r"A table cannot be kept at .*local or a mounted"):
@@ -48,7 +48,7 @@ def test_what_is_remote(path, remote):
         assert str(local_path(path)) == path.removeprefix("file://")
 
 
-def test_a_model(url, tmp_path):
+def test_models_are_saved_to_and_loaded_from_an_object_store(url, tmp_path):
     model = KMeans(3, **PLAIN).fit(X)
     model.save(f"{url}/models/first")
     again = load(f"{url}/models/first")
@@ -67,7 +67,7 @@ def test_a_model(url, tmp_path):
         load(f"{url}/models/first")
 
 
-def test_a_damaged_model(url):
+def test_a_damaged_model_on_an_object_store_is_refused(url):
     KMeans(3, **PLAIN).fit(X).save(f"{url}/model")
     system = fsspec.filesystem("memory")
     content = bytearray(system.cat_file("/bucket/model"))
@@ -99,7 +99,7 @@ def test_an_upload_that_fails_leaves_nothing_to_be_read(url, monkeypatch):
     check_new(f"{url}/other")
 
 
-def test_labels(url):
+def test_labels_are_written_to_an_object_store(url):
     labels = KMeans(3, **PLAIN).fit(da.from_array(X, chunks=(100, -1))).labels_
     counts, _ = write_labels(labels, f"{url}/labels.zarr")
     assert counts.sum() == 300
@@ -109,7 +109,7 @@ def test_labels(url):
         write_labels(labels, f"{url}/labels.zarr")
 
 
-def test_a_run(url, tmp_path, capsys):
+def test_runs_are_written_to_and_read_from_an_object_store(url, tmp_path, capsys):
     np.save(tmp_path / "x.npy", X)
     fit = ["fit", f"{tmp_path}/x.npy", *QUICK, "--out", f"{url}/run"]
     assert main(fit) == 0
@@ -154,7 +154,7 @@ def states(url):
 
 
 @pytest.mark.parametrize("shape", ["{}/state", "{}/state/"])
-def test_a_checkpoint(url, shape):
+def test_fits_resume_from_a_checkpoint_on_an_object_store(url, shape):
     options = {"sample_size": None, "random_state": 0, "tol": 0.0, "max_iter": 8}
     place = shape.format(url)
     kept = {"checkpoint": place, "checkpoint_every": 1}

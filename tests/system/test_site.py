@@ -200,7 +200,7 @@ def luminance(color):
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(CHROMIUM is None, reason="needs chromium (Debian's package of that name)")
 @pytest.mark.parametrize("dark", [False, True])
-def test_in_a_browser(site, tmp_path, dark):
+def test_pages_fit_the_window_of_a_browser(site, tmp_path, dark):
     shown = [(page, width) for page in LOOKED_AT for width in (1200, 400)]
     frames = [((site / page).as_uri(), width) for page, width in shown]
     probe = tmp_path / "probe.html"

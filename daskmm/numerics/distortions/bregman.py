@@ -2,7 +2,7 @@ r"""Bregman divergences that are sums over features, as matrix products.
 
 .. math:: d(x, \theta) = F(x) - F(\theta) - \langle \nabla F(\theta), x - \theta \rangle
 
-Whichever it is, the minimiser of a weighted sum over x is the weighted mean, so k-means and power
+The minimiser of a weighted sum over x is the weighted mean for every F, so k-means and power
 k-means anneal with the same sums (Banerjee, Merugu, Dhillon & Ghosh, "Clustering with Bregman
 Divergences", JMLR 6, 2005; Vellal, Chakraborty & Xu, "Bregman Power k-Means", ICML 2022).
 

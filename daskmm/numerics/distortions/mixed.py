@@ -67,7 +67,7 @@ class Mixed(Bregman):
     def terms(self, rows: FloatArray) -> FloatArray:
         """Compute the divergence of rows from the reference, per feature.
 
-        In rows of a table, the feature of a flag or level takes three values: without it, with
+        The feature of a flag or level takes three values in the rows of a table: without it, with
         it, and the reference where it is missing. Logarithms are taken once for each of them.
         """
         share, m = self._is_share, self.reference
