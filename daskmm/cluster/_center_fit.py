@@ -156,8 +156,8 @@ class CenterRecipe:
             warn_convergence(
                 f"max_cluster_size={self.model.max_cluster_size!r} is not met: the largest cluster "
                 f"has size {largest:.6g}, and the bound is {fit.most:.6g}. Identical rows cannot "
-                "be divided, and bounds below 1.5 times the mean size are often out of reach while "
-                "each row has its nearest centre."
+                "be divided. Bounds well below twice the mean size may be out of reach, as each "
+                "row has its nearest centre."
             )
 
     def _opened(self, X: Any, feature_dim: str | None) -> tuple[Any, Coding | None]:

@@ -180,9 +180,10 @@ max_cluster_size : int, float or None, default=None
     Largest size of a cluster. An integer is a number of rows (their weight, if they have weights);
     a floating-point number is a multiple of the mean size, such as 2.0. Clusters that are too large
     are divided, and as many pairs of small ones are merged, in up to 12 rounds of few hard steps on
-    top of `max_iter`. Each row has its nearest centre all the same. Bounds from about 1.5 times the
-    mean are usually met; the fit warns if the bound is not. `partial_fit` does not bound sizes.
-    Only for complete rows, with squared Euclidean or cosine distances.
+    top of `max_iter`. Each row has its nearest centre all the same, so a bound well below twice the
+    mean may be out of reach, and then the fit warns. The cost rises where the data have large
+    groups. `partial_fit` does not bound sizes. Only for complete rows, with squared Euclidean or
+    cosine distances.
 """,
     "forget": """
 forget : float or str, optional

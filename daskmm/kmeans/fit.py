@@ -41,6 +41,8 @@ _ROWS_NEARBY, _ROWS_PER_FEATURE = 10_000, 20
 # Iterations in a row with a relative change below `tol` that end the steps over the full data after
 # annealing on samples. One is enough: the annealing, which can stand still for a while, is over.
 _CALM_READS = 1
+# Clusters are more even if the largest one has at most this share of its former size.
+_MORE_EVEN = 0.95
 # Relative error of sums of weights, which depend on the order of the rows.
 _ROUNDING = 1e-9
 
@@ -257,7 +259,10 @@ def _with_bounded_sizes(fit: CentersFit) -> CentersFit:
     if after is None:
         return replace(fit, divided=True)
     best = fit.result if fit.most_even is None else fit.most_even
-    return replace(fit, result=after, most_even=min(best, after, key=_largest))
+    # A little more even clusters are not worth a higher cost, unless they meet the bound.
+    if _largest(after) <= max(fit.most, _MORE_EVEN * _largest(best)):
+        best = after
+    return replace(fit, result=after, most_even=best)
 
 
 def _most_even(fit: CentersFit) -> CentersFit:
