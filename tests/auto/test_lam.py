@@ -91,7 +91,7 @@ def test_clusters_gain_and_noise_does_not():
     assert information_gain(noise, np.arange(1500) % 4, random_state=0) < 0
 
 
-def test_gain_of_labels_and_of_the_model_that_gave_them():
+def test_labels_gain_as_much_as_the_model_that_gave_them():
     rows, _ = blobs(500, 4, 3, seed=2)
     rows = np.round(rows * 10).astype(np.int16)
     model = KMeans(3, random_state=0).fit(rows)
@@ -114,7 +114,7 @@ def test_gain_of_labels_and_of_the_model_that_gave_them():
 
 
 @pytest.mark.parametrize("lazy", [False, True])
-def test_labels_that_do_not_match(lazy):
+def test_labels_that_do_not_match_are_refused(lazy):
     rows = da.from_array(X, chunks=(100, -1)) if lazy else X
     with pytest.raises(ValueError, match=r"labels have shape \(7,\); X has 600 rows"):
         information_gain(rows, np.zeros(7))
@@ -224,7 +224,7 @@ def test_the_choice_reads_nothing_and_does_not_depend_on_chunks_or_schedulers():
 
 
 @pytest.mark.long
-def test_a_fit_with_the_choice(tmp_path):
+def test_fits_with_the_chosen_penalty_find_the_clusters(tmp_path):
     rows, truth = (a.compute() for a in make_ewp_simulation2(1000, 10, random_state=0))
     scores = []
     for standardize in (False, True):

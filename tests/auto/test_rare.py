@@ -34,7 +34,7 @@ def naive_shares(rows, weights):
     return np.array(shares)
 
 
-def test_shares_of_the_weight():
+def test_shares_of_rows_beside_the_commonest_value_equal_the_naive_ones():
     rng = np.random.default_rng(0)
     rows = rng.integers(1, 4, (60, 30)) * (rng.uniform(size=(60, 30)) < rng.uniform(0, 0.45, 30))
     weights = rng.uniform(0.5, 2, 60)

@@ -257,12 +257,12 @@ def refused(capsys, *arguments):
         ([], "arguments are required: -k"),
     ],
 )
-def test_options_that_do_not_fit(tmp_path, npy, capsys, options, message):
+def test_options_that_do_not_fit_are_refused(tmp_path, npy, capsys, options, message):
     assert message in refused(capsys, "fit", npy, *options, "--out", tmp_path / "run")
     assert [path.name for path in tmp_path.iterdir()] == ["x.npy"]
 
 
-def test_inputs_that_do_not_fit(tmp_path, store, table, capsys):
+def test_inputs_that_do_not_fit_are_refused(tmp_path, store, table, capsys):
     out = ["-k", 2, "--out", tmp_path / "run"]
     assert "does not exist" in refused(capsys, "fit", tmp_path / "no.npy", *out)
     (tmp_path / "bad.zarr").mkdir()
@@ -409,7 +409,7 @@ def test_a_scheduler_that_does_not_answer_is_an_error(tmp_path, npy, capsys, mon
 
 
 @pytest.mark.long
-def test_demo(tmp_path, capsys, monkeypatch):
+def test_the_demo_compares_two_fits_of_generated_data(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(demo, "_CHUNK_ROWS", 2000)
     said = []
     out = tmp_path / "demo"
@@ -434,7 +434,7 @@ def test_demo(tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.long
-def test_demo_command(tmp_path, capsys, monkeypatch):
+def test_the_demo_command_prints_json_or_nothing(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(demo.run_demo.__kwdefaults__, "n_samples", 3000)
     assert main(["demo", "--out", str(tmp_path / "demo"), "--json", "--quiet"]) == 0
     report = strict(capsys.readouterr().out)
@@ -519,7 +519,7 @@ def test_features_weighted_alike_are_said_to_be(tmp_path, npy, capsys):
         "sparse",
     ],
 )
-def test_a_run_folder_from_python(tmp_path, kind, capsys):
+def test_python_writes_a_run_folder_that_commands_read(tmp_path, kind, capsys):
     import dask.array as da
     import pandas as pd
     import scipy.sparse as sp

@@ -39,7 +39,7 @@ COLUMNS = ["-k", "3", "--distortion", "mixed", "--columns", "age,plan,mobile,sin
 DATES = ["--dates", "since:trend"]
 
 
-def test_a_run_of_mixed_columns(customers, capsys):
+def test_mixed_columns_are_planned_fitted_and_updated(customers, capsys):
     assert main(["plan", "people", *COLUMNS, *DATES, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["n_rows"] == 400
     assert main(["fit", "people", *COLUMNS, *DATES, "--out", "run", "--report", "--quiet"]) == 0
@@ -70,7 +70,7 @@ def test_a_run_of_mixed_columns(customers, capsys):
 
 
 @pytest.mark.long
-def test_categories_that_the_fit_did_not_see(customers, capsys):
+def test_unseen_categories_are_refused_unless_they_count_as_missing(customers, capsys):
     unknown = ["--unknown", "missing", "--missing", "partial"]
     assert main(["fit", "people", *COLUMNS, *DATES, *unknown, "--out", "lax", "--no-pictures"]) == 0
     assert main(["fit", "people", *COLUMNS, *DATES, "--out", "strict", "--no-pictures"]) == 0

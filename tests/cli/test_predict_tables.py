@@ -87,7 +87,7 @@ def test_all_columns_stand_beside_labels_and_names(folder, source):
     assert found["cluster_name"].tolist() == names[found["cluster"]].tolist()
 
 
-def test_all_columns_of_a_model_without_names(folder, tmp_path):
+def test_all_columns_of_a_table_without_names_are_kept(folder, tmp_path):
     rows = people()[FEATURES]
     rows.to_csv(tmp_path / "rows.csv", index=False, header=False)
     found = predicted(

@@ -33,7 +33,7 @@ def summary(folder):
     return json.loads((folder / "run" / "summary.json").read_text())
 
 
-def test_the_history_of_a_run(folder, capsys):
+def test_updates_are_entered_in_the_history_of_a_run(folder, capsys):
     assert update(folder, "monday.csv", "--quiet") == 0
     assert update(folder, "tuesday.csv", "--forget", "3 calls", "--json") == 0
     found = json.loads(capsys.readouterr().out)

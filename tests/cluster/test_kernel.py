@@ -267,7 +267,7 @@ def quadratic_features(z):
     ids=["linear", "polynomial"],
 )
 @pytest.mark.parametrize("polish", [False, True])
-def test_power_k_means_among_the_features_of_a_kernel(parameters, features, polish):
+def test_power_k_means_on_features_of_a_kernel_gives_the_same_labels(parameters, features, polish):
     settings = {**PRINTED, "polish": polish}
     if polish:
         settings |= {"tol": 1e-4, "max_iter": 300}
@@ -937,7 +937,7 @@ def test_more_landmarks_than_rows_are_refused():
     ids=["short", "long", "floats", "text", "missing", "from 1", "negative", "column", "centres"],
 )
 @pytest.mark.parametrize("cls", [KernelPowerKMeans, MultiKernelPowerKMeans])
-def test_labels_that_cannot_be_a_start(cls, labels):
+def test_labels_that_cannot_be_a_start_are_refused(cls, labels):
     with pytest.raises(ValueError, match="init must"):
         cls(K, init=labels).fit(X)
 
@@ -1006,7 +1006,7 @@ def test_bad_penalties_are_refused(lam):
 
 
 @pytest.mark.parametrize("parameters", [{}, {"n_landmarks": 10}, {"kernel": "precomputed"}])
-def test_more_clusters_than_rows(parameters):
+def test_more_clusters_than_rows_are_refused(parameters):
     data = GRAM if "kernel" in parameters else X
     with pytest.raises(ValueError, match="n_samples=40 should be >= n_clusters=41"):
         KernelPowerKMeans(41, **parameters).fit(data)
@@ -1138,7 +1138,9 @@ def test_rows_that_stay_in_their_blocks_give_the_same_bits(
 
 @pytest.mark.long
 @pytest.mark.parametrize("persisted", [False, True])
-def test_rows_in_their_blocks_on_a_cluster(persisted, request, streamed):
+def test_rows_that_stay_in_their_blocks_on_a_cluster_get_the_same_labels(
+    persisted, request, streamed
+):
     here = quick(gram="recompute").fit(DATA)
     request.getfixturevalue("client")
     lazy = da.from_array(DATA, chunks=(50, 2))

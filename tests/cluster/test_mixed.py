@@ -380,7 +380,7 @@ def test_names_and_keys_of_rows_are_told(lazy):
     quick(KMeans, distortion="mixed").fit(frame.assign(who=[name[:-1] for name in names]))
 
 
-def test_levels_that_the_fit_did_not_see():
+def test_unseen_levels_are_refused_or_count_as_missing():
     frame, _ = table()
     model = quick(KMeans, distortion="mixed").fit(frame)
     new = frame.copy()
@@ -457,7 +457,7 @@ def test_the_sum_of_all_records_never_rises_and_bounds_the_objective(cls, more, 
     assert np.diff(objectives).max() <= 1e-12
 
 
-def test_calls_with_levels_that_the_first_did_not_see():
+def test_unseen_levels_in_later_calls_are_refused_or_count_as_missing():
     frame, _ = table()
     new = frame[:100].assign(city="Riga")
     strict = quick(KMeans, distortion="mixed").partial_fit(frame)
@@ -683,7 +683,7 @@ def test_columns_that_tell_nothing():
     assert list(model.summary_["commonest_city"]) == ["Oslo", "Oslo"]
 
 
-def test_values_that_are_no_levels_and_names_that_stand_twice():
+def test_values_that_are_no_levels_and_repeated_names_are_refused():
     frame = people()
     options = {"distortion": "mixed", "metric_params": {"dates": ["day:trend"]}, "n_init": 1}
     model = KMeans(2, **options).fit(frame)

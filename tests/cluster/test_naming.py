@@ -168,7 +168,7 @@ def test_names_say_what_tells_clusters_apart():
     assert named([[5, 5], [5, 5]]) == ["average", "average (no. 2)"]
 
 
-def test_values_where_clusters_are_in_a_row():
+def test_clusters_along_one_feature_are_named_with_its_value():
     assert named([[-9, -1], [-8, -1], [17, 2]]) == ["low age (-9)", "low age (-8)", "high age"]
     assert named([[-9], [-9], [18]]) == ["low age (-9)", "low age (-9) (no. 2)", "high age"]
 
@@ -244,7 +244,7 @@ def test_levels_and_flags_of_a_minority_are_only_more_often_there(kind):
     ]
 
 
-def test_names_of_more_features_where_two_do_not_suffice():
+def test_names_have_more_features_where_two_do_not_suffice():
     names = named([[9, 9, 1, 0], [9, 9, -1, 0], [-9, -9, 0, 0]], scale=[1, 1, 1, 2])
     assert names == [
         "high age, high income, high size",

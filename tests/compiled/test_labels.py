@@ -147,7 +147,7 @@ def test_the_first_of_tied_centres_serves(dtype):
 
 
 @pytest.mark.parametrize("scale", [1e-160, 1e-30, 1e30, 1e150])
-def test_labels_of_rows_of_any_size(scale):
+def test_labels_and_cost_are_right_for_rows_of_any_size(scale):
     rng = np.random.default_rng(8)
     rows = rng.integers(-9, 10, size=(5_000, 3)).astype(float)
     centers = rng.normal(size=(6, 3))

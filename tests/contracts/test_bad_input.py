@@ -581,7 +581,7 @@ def test_duplicated_rows_count_twice(cls):
 @each_estimator
 @pytest.mark.parametrize("init", ["k-means++", "k-means||", "random"])
 @pytest.mark.parametrize("form", [np.asarray, lazy, "weighted"])
-def test_fewer_distinct_rows_than_clusters(cls, init, form):
+def test_fewer_distinct_rows_than_clusters_are_fitted_exactly(cls, init, form):
     distinct = np.array([[1.0, 3.0], [2.0, 1.0], [3.0, 3.0], [4.0, 1.0]])
     rows = np.repeat(distinct, 20, axis=0)
     weights = np.where(np.arange(80) == 0, 10.0, 1.0) if form == "weighted" else None
@@ -620,7 +620,7 @@ def test_one_cluster_is_the_mean(cls, form):
 
 @each_estimator
 @pytest.mark.parametrize("form", [np.asarray, lazy])
-def test_as_many_clusters_as_rows(cls, form):
+def test_as_many_clusters_as_rows_have_one_row_each(cls, form):
     model = quick(cls, n_clusters=12)
     messages = fit_recording(model, form(X[:12]))
     assert not messages

@@ -302,7 +302,7 @@ def test_another_number_of_features_is_refused_without_reading(cls, other):
 
 
 @each_estimator
-def test_names_of_the_output(cls):
+def test_columns_of_the_output_are_named_by_class_and_number(cls):
     model = quick(cls).fit(lazy())
     prefix = cls.__name__.lower()
     assert model.get_feature_names_out().tolist() == [f"{prefix}{j}" for j in range(4)]
@@ -501,7 +501,7 @@ def test_fitting_other_data_leaves_nothing_behind(cls):
 
 
 @each_estimator
-def test_fit_predict_and_fit_transform(cls, fitted_to_numpy):
+def test_fit_predict_and_fit_transform_equal_fit_and_then_the_other(cls, fitted_to_numpy):
     reference = fitted_to_numpy[cls]
     labels = quick(cls).fit_predict(lazy())
     assert isinstance(labels, da.Array)

@@ -71,7 +71,7 @@ def test_labels_are_assigned_to_the_frame_that_was_read(cls, folder):
 
 
 @pytest.mark.parametrize("cls", [KMeans, KernelPowerKMeans])
-def test_labels_of_the_rows_that_were_kept(cls, folder):
+def test_labels_are_aligned_with_the_rows_that_a_filter_keeps(cls, folder):
     frame = dd.read_parquet(folder)
     frame = frame[frame["alpha"] > FRAME["alpha"].quantile(0.3)]
     model = estimator(cls).fit(frame[NAMES])
@@ -216,7 +216,7 @@ def test_pandas_output_of_lazy_data_is_lazy(form):
         model.transform(data)
 
 
-def test_labels_of_frames_in_files_metrics_and_pickles(folder, tmp_path):
+def test_labels_of_frames_are_written_compared_and_not_pickled(folder, tmp_path):
     model = quick(KMeans).fit(dd.read_parquet(folder)[NAMES])
     assert write_labels(model.labels_, tmp_path / "labels.zarr")[0].sum() == 240
     expected = metrics.adjusted_rand_score(TRUTH, quick(KMeans).fit(FRAME).labels_)
@@ -226,7 +226,7 @@ def test_labels_of_frames_in_files_metrics_and_pickles(folder, tmp_path):
 
 
 @pytest.mark.long
-def test_labels_of_frames_on_a_cluster(folder):
+def test_labels_of_frames_are_computed_on_a_cluster(folder):
     with (
         distributed.LocalCluster(
             n_workers=2, threads_per_worker=1, dashboard_address=":0"

@@ -189,7 +189,7 @@ def test_every_choice_works_on_sparse_rows(init):
             assert found.plan(table).n_features == 30
 
 
-def test_several_columns_of_blocks_and_unknown_row_counts():
+def test_several_columns_of_blocks_and_unknown_row_counts_give_the_same_fit():
     rows, _ = counts()
     start = rows[:3] + 0.1
     expected = KMeans(3, init=start).fit(rows)

@@ -204,7 +204,7 @@ def test_large_tables_are_spooled_to_a_file(monkeypatch):
     np.testing.assert_array_equal(model().fit(TABLE).labels_, EXPECTED.labels_)
 
 
-def test_labels_and_distances_of_the_kind_that_is_asked_for():
+def test_labels_and_distances_are_of_the_kind_that_is_asked_for():
     polars = pytest.importorskip("polars")
     X = of_polars()
     asked = model().set_output(transform="polars").fit(X)

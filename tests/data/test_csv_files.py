@@ -290,7 +290,7 @@ def test_the_commands_take_the_format(tmp_path, capsys):
     assert "--separator" in capsys.readouterr().err
 
 
-def test_a_name_with_a_line_break_and_blank_lines(tmp_path):
+def test_names_with_line_breaks_and_blank_lines_are_read(tmp_path):
     (tmp_path / "x.csv").write_text('sep=,\n"height\n(cm)",b\n\n1,2\n\n3,4\n')
     found = read(tmp_path / "x.csv")
     assert list(found.columns) == ["height\n(cm)", "b"]

@@ -244,7 +244,7 @@ def test_arrays_that_are_no_table_are_refused(tmp_path, array, message):
         open_data(tmp_path / "x.npy")
 
 
-def test_arguments_that_do_not_fit(tmp_path, table):
+def test_arguments_that_do_not_fit_are_refused(tmp_path, table):
     np.save(tmp_path / "x.npy", table)
     write_frame(tmp_path / "x.csv", table)
     with pytest.raises(ValueError, match="no named columns"):
@@ -276,7 +276,7 @@ def test_labels_are_written_in_whole_chunks(tmp_path, monkeypatch, chunk):
     assert "Crc32c" in str(stored.metadata.codecs)
 
 
-def test_labels_of_unknown_chunks_and_in_memory(tmp_path):
+def test_labels_of_unknown_chunks_and_in_memory_are_written(tmp_path):
     labels = np.arange(10, dtype="i4")
     lazy = da.from_array(labels, chunks=4)
     write_labels(lazy[lazy < 7], tmp_path / "lazy.zarr")

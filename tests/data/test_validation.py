@@ -159,7 +159,7 @@ def test_weights_are_cut_like_the_rows(lazy):
     assert [part.compute().tolist() for part in same.weights] == [[2], [2, 2, 2], [2, 2]]
 
 
-def test_weights_that_do_not_match_the_rows():
+def test_weights_that_do_not_match_the_rows_are_refused():
     table = da.from_array(np.ones((6, 2)), chunks=(2, 2))
     with pytest.raises(ValueError, match="sample_weight has 5 entries, X has 6 rows"):
         with_weights(row_blocks(table), np.ones(5))

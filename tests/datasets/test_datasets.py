@@ -171,7 +171,7 @@ def test_clusters_are_balanced_and_shuffled(n_samples, n_clusters):
         assert not np.array_equal(y, np.arange(n_samples) % n_clusters)
 
 
-def test_more_clusters_than_rows_in_a_strip():
+def test_clusters_may_be_more_than_the_rows_of_a_strip():
     _, y = rows_and_labels(make_power_kmeans_blobs, 2400, 2400, random_state=0)
     np.testing.assert_array_equal(np.sort(y), np.arange(2400))
 

@@ -162,7 +162,7 @@ def test_brief_passes_over_streamed_blocks_are_a_task_per_worker(local_client, m
 
 
 @pytest.mark.long
-def test_fits_on_a_cluster_that_adapts_from_no_worker_and_back():
+def test_a_cluster_adapts_to_fits_from_no_worker_and_back():
     rows = np.random.default_rng(0).normal(size=(800, 3)) + 5 * (np.arange(800) % 2)[:, None]
     data = da.from_array(rows, chunks=(50, -1))
     seen = []

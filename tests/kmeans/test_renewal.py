@@ -53,7 +53,7 @@ def test_the_sample_does_not_depend_on_chunks_and_knows_keys():
 
 
 @pytest.mark.parametrize("cls", [KMeans, pytest.param(EntropyPowerKMeans, marks=pytest.mark.long)])
-def test_clusters_that_the_first_rows_did_not_show(cls):
+def test_clusters_that_the_first_rows_did_not_show_are_found_later(cls):
     rng = np.random.default_rng(0)
     X, truth = mixture(20_000, rng)
     early = np.flatnonzero(truth < 3)[:300]

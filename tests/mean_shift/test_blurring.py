@@ -504,7 +504,7 @@ def test_schedulers_get_pairs_of_blocks(monkeypatch):
     np.testing.assert_array_equal(np.asarray(found.labels_), expected.labels_)
 
 
-def test_on_a_distributed_cluster(monkeypatch):
+def test_a_distributed_cluster_gives_the_same_labels(monkeypatch):
     import distributed
 
     X, _ = clumps(n=100)

@@ -102,7 +102,7 @@ def labelings(draw):
 
 @settings(max_examples=n_examples(40), deadline=None)
 @given(labelings())
-def test_any_labels_in_any_chunks(case):
+def test_any_labels_in_any_chunks_score_as_in_sklearn(case):
     true, pred, true_chunks, pred_chunks = case
     with dask.config.set(scheduler="synchronous"):
         lazy_true = da.from_array(true, chunks=(true_chunks,))
@@ -112,7 +112,7 @@ def test_any_labels_in_any_chunks(case):
     assert_like_sklearn(true, pred, true, pred)
 
 
-def test_lists_and_mixtures_of_memory_and_dask(labels):
+def test_lists_and_mixtures_of_memory_and_dask_are_compared(labels):
     true, pred = labels
     lazy_true, lazy_pred = da.from_array(true, chunks=37), da.from_array(pred, chunks=(299, 1))
     for pair in [(true.tolist(), pred.tolist()), (true, lazy_pred), (lazy_true, pred.tolist())]:

@@ -679,7 +679,7 @@ def test_a_stop_leaves_the_model_of_the_last_whole_iteration(tmp_path, name, aft
 
 
 @pytest.mark.parametrize("stop", [StopIteration, KeyboardInterrupt])
-def test_a_stopped_mean_shift(tmp_path, stop):
+def test_a_mean_shift_that_was_stopped_can_be_resumed(tmp_path, stop):
     def callback(record):
         if record.iteration == 8:
             raise stop

@@ -88,7 +88,7 @@ HAND_PICKED = {
 
 @each_power
 @pytest.mark.parametrize("row", HAND_PICKED.values(), ids=HAND_PICKED)
-def test_phi_and_power_mean_of_hand_picked_rows(row, s):
+def test_phi_and_power_mean_are_right_for_hand_picked_rows(row, s):
     check_row(row, s)
 
 
@@ -99,7 +99,7 @@ distances = exponents.map(lambda e: 10.0**e)
 @each_power
 @SETTINGS
 @given(row=st.lists(distances | st.just(0.0) | st.just(math.inf), min_size=1, max_size=7))
-def test_phi_and_power_mean_of_rows_of_any_magnitude(s, row):
+def test_phi_and_power_mean_are_right_for_rows_of_any_magnitude(s, row):
     check_row(row, s)
 
 
@@ -111,7 +111,9 @@ def test_phi_and_power_mean_of_rows_of_any_magnitude(s, row):
     near=st.lists(st.floats(-15, -3).map(lambda e: 1 + 10.0**e), max_size=3),
 )
 @example(smallest=1.0, ratios=[], near=[1 + 1e-12])
-def test_phi_and_power_mean_of_comparable_and_of_nearly_tied_distances(s, smallest, ratios, near):
+def test_phi_and_power_mean_are_right_for_comparable_and_nearly_tied_distances(
+    s, smallest, ratios, near
+):
     check_row([smallest * r for r in [*near, 1.0, *ratios]], s)
 
 
@@ -181,7 +183,7 @@ def test_power_means_warn_of_nothing_and_leave_their_input_alone():
     np.testing.assert_array_equal(d, before)
 
 
-def test_power_means_of_no_rows():
+def test_power_means_of_no_rows_are_empty():
     for s in (-1.0, -math.inf):
         means = power_means(np.empty((0, 3)), s)
         assert means.phi.shape == (0, 3)

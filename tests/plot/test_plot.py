@@ -456,7 +456,7 @@ def test_no_label_is_cut_off():
 
 
 @pytest.mark.long
-def test_names_that_the_font_lacks(tmp_path):
+def test_names_that_the_font_lacks_are_drawn_by_another_or_escaped(tmp_path):
     """Another font that is installed has some of the letters; no font has the others."""
     names = ["\u1d81 one", "\U00013000\u6f22"]  # STIX, which matplotlib brings, has the first
     model = quick(EntropyPowerKMeans, 2, lam=0.5)

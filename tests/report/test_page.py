@@ -120,7 +120,7 @@ def check_page(page):
     return tree
 
 
-def test_report_of_each_model(run):
+def test_the_report_of_each_model_has_its_figures(run):
     page = (run / "report.html").read_text(encoding="utf-8")
     tree = check_page(page)
     assert set(drawn(tree)) == FIGURES[run.name]

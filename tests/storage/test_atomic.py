@@ -41,7 +41,7 @@ def test_what_is_there_is_not_replaced_unasked(path):
     assert text_of(path) == "a"
 
 
-def test_a_name_that_another_process_takes_meanwhile(path):
+def test_a_name_that_another_process_takes_meanwhile_is_not_overwritten(path):
     written(path, "a")
     other = path.with_name("other")
 

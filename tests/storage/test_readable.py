@@ -62,7 +62,7 @@ def test_numbers_are_formatted(value, spread, text):
     ("share", "text"),
     [(0.0, "0%"), (0.0001, "under 0.1%"), (0.012, "1.2%"), (0.42, "42%"), (0.9999, "over 99.9%")],
 )
-def test_readable_share(share, text):
+def test_shares_are_formatted(share, text):
     assert readable_share(share) == text
 
 

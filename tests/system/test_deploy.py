@@ -82,7 +82,7 @@ def test_local_cluster_fits():
         assert len(set(zip(model.labels_.compute(), truth, strict=True))) == 4
 
 
-def test_local_cluster_on_a_port_that_is_taken(tmp_path):
+def test_a_local_cluster_on_a_port_that_is_taken_fails(tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -123,7 +123,7 @@ def test_local_cluster_help():
         assert option in out
 
 
-def test_local_cluster_without_a_python(tmp_path):
+def test_a_local_cluster_without_a_python_fails(tmp_path):
     with start(PYTHON=str(tmp_path / "absent")) as script:
         _, err = script.communicate(timeout=30)
     assert script.returncode == 2
@@ -196,7 +196,7 @@ def allocation(tmp_path, monkeypatch):
 
 
 @pytest.mark.timeout(700)
-def test_slurm_job_of_daskmm_fit(allocation, tmp_path):
+def test_a_slurm_job_runs_daskmm_fit(allocation, tmp_path):
     np.save(tmp_path / "x.npy", blobs()[0])
     command = "daskmm fit x.npy -k 4 --out run --no-pictures --quiet"
     done = allocation(*command.split(), SLURM_NTASKS="2")

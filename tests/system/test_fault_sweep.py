@@ -298,7 +298,9 @@ def streamed(fault, place):
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["OSError", "MemoryError", "disk", "memory"])
-def test_a_fault_of_a_fit_on_a_cluster(kind, client, tmp_path, monkeypatch):
+def test_a_fault_of_a_fit_on_a_cluster_costs_no_more_than_the_fit(
+    kind, client, tmp_path, monkeypatch
+):
     def check(error, fault, place):
         if error is None:
             assert kind in ("disk", "memory")

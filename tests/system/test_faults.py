@@ -297,7 +297,7 @@ def retire_one(client, persist, count, new_folder):
 
 @pytest.mark.parametrize("persist", [False, True])
 @pytest.mark.parametrize("count", PLACES)
-def test_a_cluster_that_is_restarted(client, count, persist, new_folder):
+def test_a_cluster_that_is_restarted_makes_the_pass_again(client, count, persist, new_folder):
     extra = restart(client, persist, count, new_folder)
     # The pass at hand begins again, perhaps while workers are still ending; kept data are loaded
     # again.

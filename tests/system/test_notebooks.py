@@ -93,7 +93,7 @@ def test_the_rasters_notebook_finds_what_it_says():
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_on_a_cluster(monkeypatch, tmp_path):
+def test_the_cluster_notebook_finds_what_it_says(monkeypatch, tmp_path):
     with local_cluster(2) as (_, told):
         monkeypatch.setenv("DASKMM_SCHEDULER", told[0])
         monkeypatch.setenv("DASKMM_DATA", str(tmp_path))
