@@ -55,7 +55,7 @@ ALSO = [
     "test_dask_input.py::test_assignment_reads_every_block_once",
     "test_frames.py::test_labels_do_not_read_the_frame_a_second_time",
     "test_frames.py::test_rows_of_files_are_not_counted_by_a_pass",
-    "test_frames.py::test_labels_of_frames_in_files_metrics_and_pickles",
+    "test_frames.py::test_labels_of_frames_are_written_compared_and_not_pickled",
 ]
 EVERY = [*ESTIMATORS, *OTHERS]
 
