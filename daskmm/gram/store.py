@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import functools
 import hashlib
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -278,7 +279,11 @@ def tile_name(tile: Tile) -> str:
 def opened(path: Path) -> GramStore:
     """Return the store at a path; it is opened again only if another store has replaced it."""
     state = (path / "zarr.json").stat()
-    return _opened(path, state.st_ino, state.st_mtime_ns)
+    with _OPENING:  # threads that begin together would open it several times
+        return _opened(path, state.st_ino, state.st_mtime_ns)
+
+
+_OPENING = threading.Lock()
 
 
 @functools.lru_cache(maxsize=8)

@@ -6,8 +6,10 @@ import pickle
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import dask
 import dask.array as da
@@ -22,7 +24,7 @@ from daskmm.gram import matrices as sweeps
 from daskmm.gram.build import build, verify
 from daskmm.gram.matrices import RecomputedGram, StoredGram
 from daskmm.gram.precomputed import BlockedGram, precomputed
-from daskmm.gram.store import GramStore, GramStoreError, tile_name
+from daskmm.gram.store import GramStore, GramStoreError, opened, tile_name
 from daskmm.numerics.kernels import Kernel
 from daskmm.numerics.options import KERNELS
 
@@ -161,6 +163,25 @@ def test_recomputed_product_equals_the_dense_one(rows, monkeypatch, tile_rows):
     source = RecomputedGram(rows, RBF, lazy=False)
     np.testing.assert_allclose(source.product(memberships()), dense @ memberships(), atol=1e-12)
     assert source.n_sweeps == 1
+
+
+def test_threads_that_begin_together_open_a_store_once(store, monkeypatch):
+    made, begin = [], threading.Barrier(4)
+
+    def slow(path):
+        made.append(path)
+        time.sleep(0.05)
+        return GramStore(path)
+
+    def open_it(_):
+        begin.wait()
+        return opened(store.path)
+
+    monkeypatch.setattr("daskmm.gram.store.GramStore", slow)
+    store.path.joinpath("zarr.json").touch()  # as if another store had replaced it
+    with ThreadPoolExecutor(4) as threads:
+        found = set(threads.map(open_it, range(4)))
+    assert len(found) == len(made) == 1
 
 
 def test_lazy_tasks_give_the_same(tmp_path, rows):
