@@ -651,9 +651,9 @@ def test_a_plan_says_what_it_cannot_know(cls, kind):
 
 @pytest.fixture
 def unit_speed(monkeypatch):
-    """A machine with one thread on which each step of a row, pair and draw takes a microsecond."""
+    """A machine with one thread on which each step of a row and each pair takes a microsecond."""
     for module in (center_costs, gram_costs, shift_costs):
-        for name in ("step", "seeding", "product", "pair"):
+        for name in ("step", "product", "pair"):
             monkeypatch.setattr(module, f"{name}_seconds", lambda *shape: 1e-6, raising=False)
     worker = Worker(1, None)
     monkeypatch.setattr(planning, "smallest_worker", lambda lazy: worker)
