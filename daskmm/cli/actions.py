@@ -17,7 +17,6 @@ import dask
 import zarr
 
 from daskmm import cluster, plot
-from daskmm.cli import gram as gram_cli
 from daskmm.cli.commands import MODELS, UserError
 from daskmm.cli.model_options import parameters_of
 from daskmm.cli.printing import (
@@ -436,13 +435,6 @@ def _plan(arguments: argparse.Namespace) -> None:
     _report(arguments, found, lambda: describe_plan(found, model, plan))
 
 
-def _gram(arguments: argparse.Namespace) -> int:
-    with _noted_warnings():
-        answer = gram_cli.COMMANDS[arguments.action](arguments)
-    _report(arguments, answer.found, lambda: answer.text)
-    return answer.exit_code
-
-
 COMMANDS: dict[str, Callable[[argparse.Namespace], int | None]] = {
     "demo": _demo,
     "fit": _fit,
@@ -451,7 +443,6 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int | None]] = {
     "update": _update,
     "inspect": _inspect,
     "plan": _plan,
-    "gram": _gram,
 }
 
 
