@@ -80,7 +80,8 @@ class Monitor:
         Digest of the clusters with which the batches were measured; by default the model's present
         clusters.
     assumed : list of int
-        Numbers that `renew` gave to rows that no look had seen; a look may have them by its date.
+        Numbers that `renew` gave to rows that no look had seen; a later look may turn out to have
+        one of these numbers, by its date.
     """
 
     model: Any

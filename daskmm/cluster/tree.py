@@ -300,9 +300,9 @@ class ClusterTree(ClusterMixin, BaseEstimator):
         level : int, default=-1
             Level of the clusters: 0 for the first, −1 for the leaves.
         walk : bool, default=False
-            Whether to walk down the tree, from each cluster to the nearest of its parts. A row is
-            compared with as many centres as there are parts on its way, but the leaf may not be
-            the nearest one. By default, it is the nearest leaf.
+            Whether to walk down the tree, from each cluster to the nearest of its parts. Rows are
+            compared with far fewer centres then, but may not reach the nearest leaf. By default,
+            each row is compared with all leaves.
         feature_dim : str, optional
             Dimension of the features of an xarray DataArray or Dataset; by default that of the fit.
 

@@ -55,7 +55,7 @@ class Grouping(NamedTuple):
 
 
 def without_data(groups: Groups, threads: tuple[int, ...] = ()) -> Grouping:
-    """Return groups that are sent all of their data, with the threads of each."""
+    """Return a grouping in which no worker is expected to hold any data of the calls."""
     return Grouping(groups, ((),) * len(groups), threads=threads)
 
 

@@ -35,7 +35,7 @@ STEPS, STEPS_STREAMED = 2, 1
 _MOST_ROWS, _CANDIDATES = 4096, 8
 # Number of partners of a light cluster, and entries of a tile of the costs of mergers.
 _PARTNERS, _TILE = 4, 1 << 20
-# Merged clusters gain rows in the steps after the merger.
+# Merged clusters weigh at most this share of the bound, since later steps may add rows.
 _ROOM = 0.95
 
 

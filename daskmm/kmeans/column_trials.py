@@ -188,7 +188,7 @@ class ColumnTrials(OnSample):
         problem = sample_problem(rows, weights, PowerUpdate(distortion, partial), spread)
         critical = critical_power(rows, weights, distortion)
         states = annealed(problem, starts, KNOWING, critical)
-        # Rows of a null may lack all values; they are as near to one centre as to another.
+        # Rows of null data may lack all values; such a row is equally near to all centres.
         return [np.maximum(nearest(rows, replace(state, gaps=True)), 0) for state in states]
 
     def _partition(self, rows: Any, labels: Labels) -> Partition:

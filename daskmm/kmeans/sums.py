@@ -82,7 +82,7 @@ class CenterState:
 
     @property
     def is_turn_of_lists(self) -> bool:
-        """Whether `n_relaxed` is none of 0, 2, 6, 14, 30, …, at which all centres are compared."""
+        """Whether lists suffice; if `n_relaxed` is 0, 2, 6, 14, 30, …, all centres are compared."""
         return bool((self.n_relaxed + 2) & (self.n_relaxed + 1))
 
     @functools.cached_property

@@ -31,8 +31,8 @@ _NO_LENGTH = 1e-12
 # Number of pairs whose merging loses least, and of components whose splitting gains most, that are
 # combined.
 _PAIRS, _SPLITS = 4, 4
-# A pair and a split are tried if the pair loses less than this many times what the split gains, by
-# estimates. In moves that raised the likelihood the ratio was up to 1.1.
+# A merger and a split are tried together if the loss by the merger, as estimated, is less than this
+# many times the gain by the split. The ratio was up to 1.1 in moves that raised the likelihood.
 _MOST_LOSS = 3.0
 
 

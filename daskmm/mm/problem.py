@@ -42,7 +42,7 @@ class Step(Generic[S]):
     # Number of centres of the state before that coincide with another one. Steps that do not count
     # them say 0.
     coincident_centers: int
-    # Whether the next step does not depend on more than the state after this one.
+    # Whether the next step depends on nothing but the state after this one.
     resumable: bool = True
     # Whether the cost at the state before is exact; steps that compare rows with few centres may
     # find a larger one.

@@ -110,7 +110,7 @@ class Distortion(ABC):
         """Return the mask of the rows that have no distances: those in which all values are NaN."""
         empty = np.zeros(len(rows), dtype=np.bool_)
         if not isinstance(rows, SparseRows) and rows.dtype.kind == "f":
-            # Rows whose first value is present are sorted out first; these are most rows.
+            # Rows whose first value is present, which are most rows, need no further test.
             first = np.flatnonzero(np.isnan(rows[:, 0]))
             empty[first] = np.isnan(rows[first]).all(axis=1)
         return empty
