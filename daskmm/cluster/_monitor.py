@@ -333,8 +333,9 @@ def monitor(
     model : fitted KMeans, PowerKMeans or EntropyPowerKMeans
         Model whose columns and clusters are compared.
     X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-        Reference rows, such as those of the fit, which are read in one pass. Or the path to which
-        `Monitor.save` has written a monitor of this model; then no other parameter may be given.
+        Reference rows, such as those of the fit, which are read in one pass; or the path of a
+        monitor of this model that `Monitor.save` has written. With a path, no other parameter may
+        be given.
     batches : str, or array-like of shape (n_samples,), optional
         Batch of each reference row, or the name of a column of `X` that holds it: dates, or numbers
         in the order of time. Without it, rows count as independent draws until looks show how much

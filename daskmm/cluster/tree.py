@@ -321,7 +321,7 @@ class ClusterTree(ClusterMixin, BaseEstimator):
         return labels_of_table(self.leaves_, X, labels_along_tree, *shared)
 
     def _centers_of_levels(self, fitted: FittedCenters) -> list[NDArray[np.float64]]:
-        """Return the means of the leaves of each cluster, of each level, in the coordinates."""
+        """Return, for each level, the mean of each cluster's leaves in the model's coordinates."""
         leaves, found = fitted.state.centers, []
         # Empty leaves count where all leaves of a cluster are empty.
         sizes = np.maximum(self.leaves_.cluster_sizes_, np.finfo(float).tiny)

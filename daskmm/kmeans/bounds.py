@@ -304,7 +304,7 @@ class KeptBounds:
         return start
 
     def after(self, centers: Sequence[FloatArray]) -> None:
-        """Keep the bounds for steps at the centres that the step made of each state."""
+        """Keep the bounds of each state for a later step at its new centres."""
         self._starts = []
         for own, start in zip(centers, self._present, strict=True):
             if start is None:

@@ -148,7 +148,7 @@ class ColumnTrials(OnSample):
         return feature_gains(within, null, self.varying, entropies)
 
     def halves(self, seed: int) -> list[tuple[NDArray[np.int64], ColumnTrials]]:
-        """Split the features that vary at random into two tables of the same sparse rows.
+        """Divide the varying features at random between two tables of the same sparse rows.
 
         Each half has its features and its table, which is dense if that is small.
         """

@@ -130,7 +130,7 @@ class PowerUpdate(Update):
         return CenterState(allowed, s, None, self.distortion, self.partial, directions=found)
 
     def update(self, sums: CenterSums, state: CenterState, weight: float) -> CenterState:
-        """Move the centres to the weighted means, and those of emptied clusters by the rule."""
+        """Move the centres to the weighted means; `relocation` moves those of emptied clusters."""
         return self.relocation(moved_centers(sums, state), sums, state)
 
     def penalty(self, state: CenterState) -> float:

@@ -235,5 +235,5 @@ def test_what_cannot_be_used_is_said():
     )
     with pytest.raises(ValueError, match=r"block \d+ has dtype <U"):
         fit(xarray.DataArray(lying, dims=DIMS), feature_dim="band")
-    with pytest.raises(ValueError, match=r"no value, for all but 0 row\(s\)"):
+    with pytest.raises(ValueError, match=r"Only 0 row\(s\) have .* a value"):
         fit(np.full((20, 3), np.nan))

@@ -30,8 +30,8 @@ class Tile:
     # Terms that the distances to all centres share, (n_rows, n_features); the rows themselves if
     # there are none.
     terms: FloatArray
-    # Terms of zeros, which are to be added to `terms` for sparse rows, whose zeros are not stored,
-    # (n_features,).
+    # Terms of zeros, (n_features,), which have to be added to `terms` for sparse rows, since their
+    # zeros are not stored.
     zeros: FloatArray | None = None
 
     @property
