@@ -204,7 +204,7 @@ def test_labels_of_empty_rows_are_written(tmp_path):
         assert nowhere == 2
 
 
-def test_what_cannot_be_used_is_said():
+def test_cubes_and_parameters_that_cannot_be_used_are_refused():
     fit = quick(KMeans, **GAPS).fit
     with pytest.raises(ValueError, match=r"dimensions \('time', 'band', 'y', 'x'\).*'bands'"):
         fit(CUBE, feature_dim="bands")
