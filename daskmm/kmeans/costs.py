@@ -38,7 +38,7 @@ LAST_STEPS = 3
 HARD_STEPS, _LARGER_STEPS, _STEPS_OF_MANY = 30, 60, 3.0
 # Number of hard steps of all recombined starts, per start; number of starts that take steps on the
 # larger sample and over the table.
-_RECOMBINED_STEPS, _RECOMBINED_STEPS_OF_MANY, _SURVIVORS = 21, 4, 3
+_RECOMBINED_STEPS, _RECOMBINED_STEPS_OF_MANY, _SURVIVORS = 25, 12, 3
 # Mean seconds of hard steps with lists and bounds of near centres, as a share of those without
 # (measured: .25 to .45).
 _BOUNDED = 0.35
@@ -51,10 +51,11 @@ TRIAL_STEPS, _LAM_TRIALS = 40, 42
 # Seconds that a thread takes per value in the first pass.
 VALUE_SECONDS = 1.5e-9
 # Seconds of greedy k-means++ for each candidate that a draw tries, in hard steps; and those of
-# k-means++ within cells, for many centres (measured: 1 to 3).
-_SEEDING_STEPS, _SEEDING_STEPS_OF_MANY = 3.0, 2.0
-# Number of rows of a measured block, and the largest number of multiplications in it.
-_ROWS, _PRODUCTS = 4096, 1 << 29
+# k-means++ within cells, for many centres (measured: 17 to 40).
+_SEEDING_STEPS, _SEEDING_STEPS_OF_MANY = 9.0, 25.0
+# Number of rows of a measured block in double and in single precision (which is used for many rows
+# only), and the largest number of multiplications in it.
+_ROWS, _MANY_ROWS, _PRODUCTS = 1024, 4096, 1 << 29
 # Largest numbers of rounds of exact medians, of updates of the Mahalanobis matrix, and of refits of
 # a fit with empty clusters.
 MEDIAN_ROUNDS, TURNS, REFITS = 20, 20, 10
@@ -215,8 +216,9 @@ class CenterCosts:
     def polishing(self) -> Cost:
         """Return the cost of hard steps over the table after annealing on samples."""
         typical, most = self._iterations(_READS_OF_MANY if self.method.many else READS)
-        step = self._survivors * (_BOUNDED if self._bounded else 1.0)
-        return Cost(typical, most, lambda: typical * self._pass_over(step * self._hard))
+        # Without a larger sample, a fit with many clusters converges over the table.
+        steps = self._hard_steps if self.method.many and not self._larger else typical
+        return Cost(typical, most, lambda: steps * self._pass_over(self._survivors * self._hard))
 
     def passes(self) -> Cost:
         """Return the cost of annealing over the table."""
@@ -293,10 +295,10 @@ def annealing_steps(schedule: Schedule) -> int:
 @functools.cache
 def step_seconds(s: float, dtype: str, n_features: int, method: Method, threads: int) -> float:
     """Measure the seconds that a thread takes for a step of one start, per row."""
-    p, family = min(n_features, 4096), method.family
-    k = min(method.n_clusters, max(16, _PRODUCTS // (_ROWS * p)))
+    p, family, n = min(n_features, 4096), method.family, _MANY_ROWS if dtype == "float32" else _ROWS
+    k = min(method.n_clusters, max(16, _PRODUCTS // (n * p)))
     # These values are in the domain of every distortion.
-    rows = np.random.default_rng(0).uniform(0.2, 0.8, (_ROWS, p)).astype(dtype)
+    rows = np.random.default_rng(0).uniform(0.2, 0.8, (n, p)).astype(dtype)
     origin = 0.5 * family.shifts
     coordinates = Coordinates(np.full(p, origin), np.ones(p))
     centers = np.resize(rows, (k, p)).astype(np.float64) - origin
@@ -305,4 +307,4 @@ def step_seconds(s: float, dtype: str, n_features: int, method: Method, threads:
     states = (CenterState(centers, s, weights, distortion, method.partial),)
     position = Position(0, 0, False, (None, p))
     seconds = fastest(lambda: block_sums(rows, None, position, coordinates, states), threads)
-    return seconds / _ROWS * (method.n_clusters / k) * (n_features / p)
+    return seconds / n * (method.n_clusters / k) * (n_features / p)
