@@ -52,7 +52,7 @@ TRIAL_STEPS, _LAM_TRIALS = 40, 42
 VALUE_SECONDS = 1.5e-9
 # Seconds of greedy k-means++ for each candidate that a draw tries, in hard steps; and those of
 # k-means++ within cells, for many centres (measured: 17 to 40).
-_SEEDING_STEPS, _SEEDING_STEPS_OF_MANY = 9.0, 25.0
+_SEEDING_STEPS, _SEEDING_STEPS_OF_MANY = 2.0, 25.0
 # Number of rows of a measured block in double and in single precision (which is used for many rows
 # only), and the largest number of multiplications in it.
 _ROWS, _MANY_ROWS, _PRODUCTS = 1024, 4096, 1 << 29
@@ -177,7 +177,7 @@ class CenterCosts:
             steps = own.n_starts * _SEEDING_STEPS_OF_MANY
             return Cost(seconds=lambda: self._on_sample(steps * self._hard))
         steps = own.n_starts * _SEEDING_STEPS * (2 + math.log(own.n_clusters))
-        return Cost(seconds=lambda: self._sample * steps * self._hard)
+        return Cost(seconds=lambda: self._sample * steps * self._step(-math.inf, "float64"))
 
     def annealing(self) -> Cost:
         """Return the cost of annealing all starts on the sample."""
