@@ -273,9 +273,9 @@ def build_parser() -> argparse.ArgumentParser:
         "--outliers",
         type=float,
         metavar="SHARE",
-        help="label -1 the rows that are farther from their centre, relative to the median of its "
-        "cluster, than all training rows but this share, such as .01 (not for kernels and "
-        "mean-shift)",
+        help="label outliers -1: the rows that are farther from their centre, in units of their "
+        "cluster's median distance, than all but this share (such as .01) of the training rows; "
+        "not for kernels and mean-shift",
     )
     predict.add_argument(
         "--overwrite",

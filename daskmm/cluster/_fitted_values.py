@@ -51,8 +51,9 @@ def is_fitted_name(name: str) -> bool:
 def check_fitted(fitted: dict[str, Any]) -> None:
     """Raise ValueError for fitted attributes that no fit can have set.
 
-    That is, if a name is not one that a fit sets, if an array that predictions use has a value that
-    is not finite or has the wrong sign, or if shapes disagree. The message names the attribute.
+    It does so if a name is not one that a fit sets, if an array that predictions use has a value
+    that is not finite or has the wrong sign, or if shapes disagree. The message names the
+    attribute.
     """
     for name in fitted:
         if not is_fitted_name(name):

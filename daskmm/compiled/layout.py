@@ -146,7 +146,7 @@ def call_in_parts(
 def working_dtype(
     rows: NDArray, scale: FloatArray, shape: tuple[int, ...], extent: float, s: float
 ) -> np.dtype:
-    """Return single precision if the rows have no more and it suffices; otherwise double.
+    """Return single precision if the rows have it and it suffices; otherwise double.
 
     `shape` is that of the centres, `extent` their largest absolute coordinate.
     """

@@ -56,7 +56,7 @@ class Group(NamedTuple):
 
 
 class GroupQueue:
-    """Groups without inputs that the tasks of one process share.
+    """Groups without inputs, which the tasks of one process share.
 
     Tasks pull groups from this queue, so fast tasks take more, and tasks read ahead across groups.
     """

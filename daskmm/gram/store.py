@@ -36,8 +36,8 @@ Tile = tuple[int, int]
 FORMAT = "daskmm-gram"
 VERSION = 1
 
-# Numbers of errors that mean that there is nothing, or no store, at a path. Errors of zarr itself
-# have no number.
+# Error numbers for a path where there is nothing, or no store. Errors of zarr itself have no
+# number.
 _ELSE = {None, errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR}
 
 

@@ -11,7 +11,7 @@ from scipy.special import ndtri
 
 FloatArray = NDArray[np.float64]
 
-# Share of a feature's variance that counts as within the clusters at least.
+# Least share of a feature's variance that counts as within the clusters.
 LEAST_WITHIN = 1e-3
 
 

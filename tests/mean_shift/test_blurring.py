@@ -259,7 +259,7 @@ def test_distances_that_would_cancel_are_taken_from_differences():
     h=st.sampled_from([0.01, 0.3]),
 )
 @settings(max_examples=n_examples(40), deadline=None)
-def test_tiles_do_not_matter(seed, tile, self_term, h):
+def test_the_size_of_tiles_changes_nothing(seed, tile, self_term, h):
     X, _ = clumps(n=33, seed=seed)
     weights = np.full(X.shape[1], 1 / X.shape[1])
     start = Neighborhood.of(X, ones(X), 0.0)
@@ -677,7 +677,7 @@ def test_a_bandwidth_that_leaves_one_cluster_is_warned_of(convention):
     assert model.n_clusters_ == 1
 
 
-def test_a_budget_that_ends_too_soon_is_told():
+def test_a_fit_that_ends_at_max_iter_warns():
     X, _ = clumps()
     model = WeightedBlurringMeanShift(0.05, max_iter=3)
     messages = fit_recording(model, X)
