@@ -97,7 +97,8 @@ class WeightedBlurringMeanShift(NearestCenter):
         first one after the restart from the data, but it does in all later ones. The weights are
         updated throughout. They are equal at first; but with "auto", finite `lam` and more than
         1,000 rows, the fit begins with weights that it has learned on 1,000 of the rows. Stragglers
-        (see the notes) join other clusters with "auto" only.
+        join other clusters, and columns of few values count as rounded numbers (see the notes),
+        with "auto" only.
     merge_tol : float
         Rows within this distance (in the model's coordinates) are merged into one
         representative; 0 merges none.
@@ -185,6 +186,12 @@ class WeightedBlurringMeanShift(NearestCenter):
     small. Integer sample weights count as rows. Far rows may share a micro-cluster only because
     there are few micro-clusters; they do not count together: one row of each micro-cluster counts,
     and only those of its other rows that are within reach of a kernel at its centre.
+
+    **Columns of few values.** Rows that are equal in a feature need not move in it, so that a flag,
+    or a column in which nearly all rows are equal, would get the weight whatever it says. With
+    ``convention="auto"``, values count as rounded normal numbers: if they tell the share r of the
+    variance of such numbers (.64 for an even flag, .12 for one of 2 %, 1 if all values differ), the
+    weights are those of the dispersion r D_l + (1 − r) V_l, where V_l is the feature's variance.
 
     **Micro-clusters.** A fit to the sample of the first pass learns the feature weights, beginning
     with weights that 1,000 of its rows have learned. (The sample has 10,000 rows, which are drawn
