@@ -69,7 +69,7 @@ def check_fitted(fitted: dict[str, Any]) -> None:
 
 
 def _given_sizes(fitted: dict[str, Any]) -> dict[str, tuple[int, str]]:
-    """Return the lengths of axes that fitted numbers give, with the names of these attributes."""
+    """Return the lengths of axes that `n_clusters_` and `n_features_in_` give, with these names."""
     sizes: dict[str, tuple[int, str]] = {}
     mixed = "columns_" in fitted
     for name, axes in (("n_clusters_", "k"), ("n_features_in_", "f" if mixed else "fc")):

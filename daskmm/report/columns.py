@@ -51,7 +51,7 @@ class Profile:
     what: str  # the texts are: "mean", "share", "commonest levels" or "time of the year"
     texts: list[str]  # mean, share or commonest levels of each cluster
     overall: str  # the same of all rows
-    briefs: list[str]  # words for each cluster in a sentence
+    briefs: list[str]  # what a sentence says of each cluster
     # What else is known of each cluster: the ends of the middle half of its values, or the share of
     # those that are not 0.
     notes: list[str]
