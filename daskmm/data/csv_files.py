@@ -340,7 +340,8 @@ class _Try:
     decimal: str  # the decimal mark
     n_fields: int  # of the first line
     header: int  # number of lines up to the end of the header; 0 if the first line is all numbers
-    # The first line that has more or fewer fields than this: its number, and its number of fields.
+    # The first line whose number of fields is not `n_fields`: the number of the line, and that of
+    # its fields.
     uneven: tuple[int, int] | None
     numeric: float  # share of the fields after the header that are numbers or missing
 

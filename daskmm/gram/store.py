@@ -88,7 +88,7 @@ def fingerprint(rows: FloatArray) -> str:
 
 
 def row_cuts(n_rows: int, tile_rows: int) -> list[slice]:
-    """Return the rows of each row of tiles."""
+    """Return the slice of the matrix's rows that each row of tiles covers."""
     return [slice(s, min(s + tile_rows, n_rows)) for s in range(0, n_rows, tile_rows)]
 
 
