@@ -423,16 +423,16 @@ def _plan(arguments: argparse.Namespace) -> None:
     with _noted_warnings():
         data = _opened(arguments)
     mixed = _is_mixed(arguments)
-    table, estimated = planned_table(data, arguments.input, arguments.encoding, mixed)
+    table, note = planned_table(data, arguments.input, arguments.encoding, mixed)
     plan = model.plan(table, measure=arguments.measure)
     found = {
         "input": arguments.input,
         "model": type(model).__name__,
-        "n_rows_estimated": estimated,
+        "n_rows_estimated": bool(note),
         **plan.as_dict(),
         "seconds": plan.seconds,
     }
-    _report(arguments, found, lambda: describe_plan(found, model, plan))
+    _report(arguments, found, lambda: describe_plan(found, model, plan, note))
 
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int | None]] = {
