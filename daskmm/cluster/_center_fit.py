@@ -64,8 +64,8 @@ FloatArray = NDArray[np.float64]
 
 # Number of starts if annealing happens in memory (it is 1 if each iteration reads streamed data),
 # and largest number of centres of all starts together: with more clusters, starts differ less and
-# take longer.
-STARTS_IN_MEMORY, CENTERS_OF_STARTS = 8, 2048
+# take longer. If clusters are exchanged, a start gains more than several starts do.
+STARTS_IN_MEMORY, CENTERS_OF_STARTS, CENTERS_WITH_EXCHANGE = 8, 2048, 256
 # Seed of the trials that choose the scale. If all rows are in the sample, they get the same scale
 # for any `random_state`, and so does a fit from given centres.
 SCALE_SEED = 0
@@ -380,12 +380,17 @@ class CenterRecipe:
             self.model.sample_size,
             self.model.polish,
             *bounds,
-            one_start=self._most_starts == 1,
+            alone=self._most_starts(layout) == 1 and not self._may_exchange(layout),
             always=(coded or trimmed) and seeds,
         )
 
-    @property
-    def _most_starts(self) -> int:
+    def _may_exchange(self, layout: Layout) -> bool:
+        """Return whether a fit on a sample may exchange clusters."""
+        squared = DISTORTIONS[self.model.distortion].squared and not self.model._weighs_features
+        complete = self.model.missing == "error" and not layout.sparse
+        return squared and complete and self._seeds
+
+    def _most_starts(self, layout: Layout) -> int:
         """Return the number of starts, unless each iteration reads a large table."""
         if not self._seeds:
             return 1
@@ -393,12 +398,13 @@ class CenterRecipe:
             return int(self.model.n_init)
         if isinstance(self.model.n_clusters, str):
             return STARTS_IN_MEMORY
-        return min(STARTS_IN_MEMORY, max(1, CENTERS_OF_STARTS // int(self.model.n_clusters)))
+        most = CENTERS_WITH_EXCHANGE if self._may_exchange(layout) else CENTERS_OF_STARTS
+        return min(STARTS_IN_MEMORY, max(1, most // int(self.model.n_clusters)))
 
     def _n_starts(self, layout: Layout) -> int:
         reads = layout.lazy and not self._samples(layout)
         large = not is_small(layout, cluster_range(self.model)[1])
-        return 1 if self.model.n_init == "auto" and reads and large else self._most_starts
+        return 1 if self.model.n_init == "auto" and reads and large else self._most_starts(layout)
 
     def _checked_init(self, n_features: int, expansion: Expansion | None) -> FloatArray | None:
         """Check given centres against the data and n_clusters, and return them; None without."""
@@ -463,6 +469,7 @@ class CenterRecipe:
             trim=float(model.trim),
             max_cluster_size=model.max_cluster_size,
             learns_metric=model.distortion == "mahalanobis" and model.metric_params is None,
+            exchanges=on_sample and self._may_exchange(layout),
             # Rows on the unit sphere have no heavy tails.
             by_distance=on_sample and model.distortion not in ("cosine", "mixed"),
         )

@@ -109,18 +109,18 @@ def anneals_on_sample(
     at_least: int,
     at_most: int,
     *,
-    one_start: bool = False,
+    alone: bool = False,
     always: bool = False,
 ) -> bool:
     """Return whether a fit anneals on a sample, so that only polishing passes over the table.
 
     Without polishing, there would be no steps over all rows. A table of unknown length, which
     occurs in plans only, counts as large, since passes over a small table cost little. A small
-    table of many clusters is its own sample if several starts can be recombined (unless there is
-    `one_start`), or if every iteration would read it from disk. Streamed rows that are sparse or of
-    mixed columns are annealed on a sample, however few they are (`always`): if every iteration read
-    them, there would be time for one start only, which is too few with thousands of features or
-    levels.
+    table of many clusters is its own sample if every iteration would read it from disk, or unless
+    there is one start (`alone`) that can neither be recombined with others nor exchange clusters.
+    Streamed rows that are sparse or of mixed columns are annealed on a sample, however few they are
+    (`always`): if every iteration read them, there would be time for one start only, which is too
+    few with thousands of features or levels.
     """
     if sample_size is None or not polish:
         return False
@@ -129,7 +129,7 @@ def anneals_on_sample(
         return True
     size = wanted or usual_sample_size(n_rows, layout.width, at_most)
     many = at_least >= _WORTH_RECOMBINING
-    return n_rows > size or (many and (layout.lazy or not one_start))
+    return n_rows > size or (many and (layout.lazy or not alone))
 
 
 def is_small(layout: Layout, at_most: int) -> bool:

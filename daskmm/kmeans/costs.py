@@ -18,6 +18,7 @@ from daskmm.data.blocks import Layout, Position, float_dtype, visited_together
 from daskmm.engine.first_pass import SampleSizes
 from daskmm.engine.speed import fastest, loading_seconds, product_seconds
 from daskmm.kmeans.bounded_sizes import MOST_ROUNDS, STEPS, STEPS_STREAMED
+from daskmm.kmeans.exchange import EXCHANGE_STEPS, FIRST_STEPS
 from daskmm.kmeans.method import Method, most_polished
 from daskmm.kmeans.seeding import ROUNDS
 from daskmm.kmeans.sums import CenterState
@@ -39,6 +40,8 @@ HARD_STEPS, _LARGER_STEPS, _STEPS_OF_MANY = 30, 60, 3.0
 # Number of hard steps of all recombined starts, per start; number of starts that take steps on the
 # larger sample and over the table.
 _RECOMBINED_STEPS, _RECOMBINED_STEPS_OF_MANY, _SURVIVORS = 25, 12, 3
+# Number of exchanges of clusters, and of hard steps after the last one.
+_EXCHANGES, _LAST_STEPS_OF_SAMPLE = 4, 10
 # Mean seconds of hard steps with lists and bounds of near centres, as a share of those without
 # (measured: .25 to .45).
 _BOUNDED = 0.35
@@ -124,7 +127,9 @@ class CenterCosts:
 
     @property
     def _polishing(self) -> int:
-        few = min(self._hard_steps, self.method.schedule.max_iter)
+        own = self.method
+        steps = FIRST_STEPS if own.exchanges and own.n_starts == 1 else self._hard_steps
+        few = min(steps, own.schedule.max_iter)
         return LAST_STEPS if self._annealing else few
 
     @property
@@ -202,6 +207,18 @@ class CenterCosts:
         if own.n_starts == 1:
             return Cost()
         return Cost(seconds=lambda: self._on_sample(steps * self._hard))
+
+    def exchange(self) -> Cost:
+        """Return the cost of exchanges of clusters, with the hard steps after each of them."""
+        return self._steps_of_best(_EXCHANGES * (EXCHANGE_STEPS + 1))
+
+    def converged(self) -> Cost:
+        """Return the cost of hard steps on the sample after the last exchange."""
+        return self._steps_of_best(_LAST_STEPS_OF_SAMPLE)
+
+    def _steps_of_best(self, n_steps: int) -> Cost:
+        rows = self._sample * n_steps / self.threads
+        return Cost(seconds=lambda: rows * self._hard) if self.method.exchanges else Cost()
 
     def restarts_of_best(self) -> Cost:
         """Return the cost of restarting the best run of sparse rows once per start."""

@@ -127,8 +127,10 @@ def _scheduled(fit: CentersFit) -> CentersFit:
 def _sampled(fit: CentersFit) -> CentersFit:
     """Set up the search on samples, in the floating dtype that the table's steps use."""
     survey, problem = fit.survey, fit.problem
+    dtype = float_dtype(problem.passes.blocks.layout.dtype)
     exact = isinstance(problem.coordinates, WhitenedCoordinates) or fit.method.n_landmarks > 0
-    dtype = np.dtype(np.float64) if exact else float_dtype(problem.passes.blocks.layout.dtype)
+    if exact or not _fits(survey.core.rows, dtype):
+        dtype = np.dtype(np.float64)
     rows = SampledRows(
         survey.core,
         problem.update,
@@ -149,6 +151,7 @@ def _sampled(fit: CentersFit) -> CentersFit:
         fit.method.restarts,
         survey.metric,
         fit.found,
+        exchanges=fit.method.exchanges,
     )
     return replace(fit, search=search)
 
@@ -441,10 +444,16 @@ def _from_nearby(
     rows, weights = core.rows[::step], core.weights[::step]
     # In the table's dtype, if it holds them: single precision takes a third of the time.
     hard, same = update.start(start, -np.inf), Coordinates.identity(p)
-    fits = np.abs(rows).max(initial=0.0) < np.finfo(dtype).max
-    nearest = map_rows(labels_of, rows.astype(dtype, copy=False) if fits else rows, same, hard)
+    seen = rows.astype(dtype, copy=False) if _fits(rows, dtype) else rows
+    nearest = map_rows(labels_of, seen, same, hard)
     nearby = critical_power(rows - start[nearest], weights)
     return replace(schedule, s0=min(schedule.s0, multiple * nearby))
+
+
+def _fits(rows: Any, dtype: np.dtype) -> bool:
+    """Return whether a floating dtype can hold all values of some rows, dense or sparse."""
+    values = rows.data if isinstance(rows, SparseRows) else rows
+    return bool(np.abs(values).max(initial=0.0) < np.finfo(dtype).max)
 
 
 def _spans_little(fit: CentersFit) -> bool:

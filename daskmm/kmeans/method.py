@@ -49,6 +49,8 @@ class Method:
     trim: float = 0.0  # share of the rows that hard steps leave out
     max_cluster_size: float | None = None  # bound of `daskmm.kmeans.bounded_sizes.largest_weight`
     learns_metric: bool = False  # whether the matrix of the Mahalanobis distance is learned
+    # Whether clusters are exchanged on the sample (see `daskmm.kmeans.exchange`).
+    exchanges: bool = False
     # Whether rows are sampled by their distance, in another pass, if the data have heavy tails.
     by_distance: bool = False
 

@@ -20,9 +20,11 @@ from numpy.typing import NDArray
 from daskmm.engine.first_pass import MANY_CLUSTERS
 from daskmm.engine.moments import Sample
 from daskmm.engine.passes import one_blas_thread, tree_reduce, weighted_passes
+from daskmm.kmeans.assignment import labels_of, map_rows
 from daskmm.kmeans.cells import chosen_by_cells
 from daskmm.kmeans.costs import CenterCosts
-from daskmm.kmeans.method import POLISHED, most_polished
+from daskmm.kmeans.exchange import EXCHANGE_STEPS, FIRST_STEPS, with_exchanged_clusters
+from daskmm.kmeans.method import POLISHED, RELAXATIONS, most_polished
 from daskmm.kmeans.restarts import Restarts
 from daskmm.kmeans.seeding import greedy_rows
 from daskmm.kmeans.sums import CenterState
@@ -32,7 +34,7 @@ from daskmm.mm.driver import EQUALLY_GOOD, Run, Schedule, cheapest_first, iterat
 from daskmm.mm.journal import Pace
 from daskmm.mm.stages import Repeat, Stage
 from daskmm.numerics.distortions.bregman import PLAIN, Metric
-from daskmm.numerics.rows import Rows
+from daskmm.numerics.rows import Coordinates, Rows
 from daskmm.numerics.sparse_rows import SparseRows
 
 FloatArray = NDArray[np.float64]
@@ -112,8 +114,8 @@ def _chances(costs: FloatArray) -> FloatArray:
 Start = tuple[FloatArray | CenterState, Schedule]
 
 # If threads share a sample, each block has at least this many rows per cluster, because the sums of
-# each block are as large as the centres.
-_BLOCK_ROWS_PER_CLUSTER = 2.5
+# each block are as large as the centres; and least number of its rows with few clusters.
+_BLOCK_ROWS_PER_CLUSTER, _BLOCK_ROWS = 2.5, 2048
 # A start continues if its cost exceeds the best cost by at most a share: the first share holds on
 # the sample, the second after the larger sample. Starts whose costs differ by less than the last
 # share are assumed to have found the same optimum, and only one of them continues.
@@ -129,6 +131,9 @@ _LARGER_SAMPLE_TOL = 0.1
 # rows).
 _GENERATIONS = 4
 _WORTH_ANOTHER = 1e-3
+# Largest number of exchanges of clusters, and the share of the cost that the last one gains at
+# most.
+_EXCHANGES, _WORTH_EXCHANGE = 8, 5e-4
 
 
 @dataclass(frozen=True)
@@ -143,16 +148,18 @@ class SampledRows:
     n_clusters: int
     n_passes: int = 0  # passes over the full data so far, for the records of iterations on samples
 
-    def problem(self) -> CentersProblem:
+    def problem(self, n_runs: int) -> CentersProblem:
         """Return the problem of the sample's rows.
 
-        With many clusters there are few starts, often one, so threads share the rows of each.
+        Threads share the rows of each run if there are many clusters, for which there are few
+        starts, or if there is one run.
         """
         rows = self.sample.rows.astype(self.dtype, copy=False)
         weights, n_before = self.sample.weights, self.n_passes
-        n_blocks = 1
-        if self.n_clusters >= MANY_CLUSTERS:
-            n_blocks = max(1, int(len(rows) / (_BLOCK_ROWS_PER_CLUSTER * self.n_clusters)))
+        least = _BLOCK_ROWS_PER_CLUSTER * self.n_clusters
+        if self.n_clusters < MANY_CLUSTERS:
+            least = max(least, _BLOCK_ROWS) if n_runs == 1 else len(rows)
+        n_blocks = max(1, int(len(rows) / least))
         # The rows that are to be left out have been.
         update = replace(self.update, trim=0.0)
         return sample_problem(
@@ -182,6 +189,8 @@ class Search:
     runs: Sequence[Run[CenterState]] = ()
     generation: int = 0  # number of recombinations so far
     settled: bool = False  # whether the last recombination gained too little for another one
+    exchanges: bool = False  # whether clusters are exchanged
+    exhausted: bool = False  # whether the last exchange gained too little for another one
     # Runs that continue on the table after the larger sample; their histories include all samples.
     polished: Sequence[Run[CenterState]] | None = None
 
@@ -189,6 +198,10 @@ class Search:
     def hard_schedule(self) -> Schedule:
         """Schedule of hard steps alone."""
         return Schedule(-np.inf, max_iter=self.schedule.max_iter, tol=self.schedule.tol)
+
+    def relaxed_schedule(self, n_steps: int) -> Schedule:
+        """Return the schedule of at most so many over-relaxed hard steps."""
+        return replace(self.hard_schedule, max_iter=n_steps, relaxations=RELAXATIONS)
 
     @property
     def candidates(self) -> list[Run[CenterState]]:
@@ -214,8 +227,11 @@ def annealed(search: Search) -> Search:
     If ``update.hedged``, every start is also run with hard steps alone, because annealing from far
     above the critical power can lose small clusters that a good start had.
     """
-    wanted: list[Start] = [(start, search.schedule) for start in search.starts]
-    if search.rows.update.hedged and search.schedule.s0 > -np.inf:
+    schedule = search.schedule
+    if search.exchanges and schedule.s0 == -np.inf and not _several(search):
+        schedule = replace(schedule, max_iter=min(FIRST_STEPS, schedule.max_iter))
+    wanted: list[Start] = [(start, schedule) for start in search.starts]
+    if search.rows.update.hedged and schedule.s0 > -np.inf:
         wanted += [(start, search.hard_schedule) for start in search.starts]
     if search.found is not None:
         wanted.append((search.found, search.hard_schedule))
@@ -243,6 +259,34 @@ def recombined(search: Search) -> Search:
     runs = cheapest([*search.runs, *born], len(search.runs))
     settled = best.last - runs[0].last <= _WORTH_ANOTHER * abs(best.last)
     return replace(search, runs=runs, generation=search.generation + 1, settled=settled)
+
+
+def exchanged(search: Search) -> Search:
+    """Exchange clusters of the cheapest run, take a few hard steps, and keep the cheaper state."""
+    best, *others = cheapest(search.runs, len(search.runs))
+    sample, state = search.rows.sample, best.state
+    rows = sample.rows.astype(search.rows.dtype, copy=False)
+    same = Coordinates.identity(rows.shape[1])
+    labels = np.asarray(map_rows(labels_of, rows, same, state))
+    centers = with_exchanged_clusters(rows, sample.weights, labels, state.centers)
+    if centers is None:
+        return replace(search, exhausted=True)
+    start = replace(state, centers=centers)
+    (run,) = _run(search, [(start, search.relaxed_schedule(EXCHANGE_STEPS))])
+    if search.context.stopped is not None:
+        return search
+    gain = best.last - run.last
+    run = replace(run, history=[*best.history, *run.history])
+    runs = [run if gain > 0 else best, *others]
+    return replace(search, runs=runs, exhausted=gain <= _WORTH_EXCHANGE * abs(best.last))
+
+
+def converged(search: Search) -> Search:
+    """Take hard steps from the cheapest run until it has converged."""
+    best, *others = cheapest(search.runs, len(search.runs))
+    (run,) = _run(search, [(best.state, search.relaxed_schedule(_steps_left(search)))])
+    run = replace(run, history=[*best.history, *run.history])
+    return replace(search, runs=[run, *others])
 
 
 def best_restarted(search: Search) -> Search:
@@ -290,6 +334,16 @@ def _recombined_enough(search: Search) -> bool:
     return not _several(search) or search.settled or are_alike(search.runs)
 
 
+def _exchanged_enough(search: Search) -> bool:
+    return search.exhausted or not search.exchanges or _steps_left(search) < EXCHANGE_STEPS
+
+
+def _steps_left(search: Search) -> int:
+    """Return how many more hard steps the cheapest run may take on the sample."""
+    best = cheapest(search.runs, 1)[0]
+    return search.schedule.max_iter - len(best.history)
+
+
 # The stages on samples; all of them end before hard steps over the table begin.
 SEARCH: tuple[Stage[Search] | Repeat[Search], ...] = (
     Stage("annealing", annealed, CenterCosts.annealing),
@@ -306,6 +360,17 @@ SEARCH: tuple[Stage[Search] | Repeat[Search], ...] = (
         needed=lambda search: (
             search.restarts and _several(search) and isinstance(search.rows.sample.rows, SparseRows)
         ),
+    ),
+    Repeat(
+        (Stage("exchange", exchanged, CenterCosts.exchange),),
+        until=_exchanged_enough,
+        most=_EXCHANGES,
+    ),
+    Stage(
+        "hard steps on the sample",
+        converged,
+        CenterCosts.converged,
+        needed=lambda search: search.exchanges and _steps_left(search) > 0,
     ),
     Stage(
         "larger sample",
@@ -344,7 +409,7 @@ def _run(search: Search, starts: Sequence[Start]) -> list[Run[CenterState]]:
     context = search.context
     schedules = [schedule for _, schedule in starts]
     runs: list[Any] = context.journal.recall() or [start for start, _ in starts]
-    shared = (search.rows, context.journal.pace)
+    shared = (search.rows, context.journal.pace, len(starts))
     products = math.prod(search.rows.sample.rows.shape) * search.rows.n_clusters
     try:
         while active := [i for i, run in enumerate(runs) if _is_active(run, schedules[i])]:
@@ -374,11 +439,12 @@ def _anneal(
     seconds: float,
     rows: SampledRows,
     until: Pace,
+    n_runs: int,
 ) -> list[Run[CenterState]]:
     """Run one start (the task function)."""
     context = FitContext(began=time.perf_counter() - seconds, holds_interrupts=False)
     with one_blas_thread():  # set once, because this takes as long as a step on few rows
-        return iterate(rows.problem(), [start], schedule, context, until=until)
+        return iterate(rows.problem(n_runs), [start], schedule, context, until=until)
 
 
 def worth_polishing(

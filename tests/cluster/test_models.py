@@ -615,8 +615,8 @@ def unit_speed(monkeypatch):
 def test_a_plan_counts_the_seconds_of_every_stage():
     plan = planned(PowerKMeans(20, n_init=2), np.zeros((200_000, 50)))
     assert list(plan.stages) == [
-        *("first pass", "starting centres", "annealing", "recombination"),
-        *("larger sample", "passes", "labels"),
+        *("first pass", "starting centres", "annealing", "recombination", "exchange"),
+        *("hard steps on the sample", "larger sample", "passes", "labels"),
     ]
     assert plan.seconds == sum(plan.stages.values())
     # Two starts, of hard steps and of an annealing from −14 to −250, on 10,000 rows.

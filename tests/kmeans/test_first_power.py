@@ -70,7 +70,7 @@ def test_a_resumed_fit_ends_hard_steps_where_an_unstopped_one_does(tmp_path, lef
     calls = []
 
     def fit(callback, name):
-        settings = {"n_init": 1, "standardize": False, "random_state": 0}
+        settings = {"n_init": 1, "standardize": False, "random_state": 0, "sample_size": None}
         settings |= {"checkpoint": str(tmp_path / name), "callbacks": [callback]}
         return PowerKMeans(300, **settings).fit(X)
 

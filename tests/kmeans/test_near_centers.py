@@ -89,7 +89,7 @@ def test_costs_of_near_steps_do_not_rise(p):
 def test_blocks_whose_distances_overflow_are_compared_with_all_centres(monkeypatch):
     X = overlapping(16 * K, 4, "f8")
     monkeypatch.setattr(bounds, "update_nearest", lambda *_: None)
-    options = {"n_init": 1, "standardize": False, "random_state": 0}
+    options = {"n_init": 1, "standardize": False, "random_state": 0, "sample_size": None}
     found = KMeans(K, **options).fit(X)
     monkeypatch.setattr(bounds, "LEAST_CLUSTERS", 10**9)
     np.testing.assert_array_equal(found.labels_, KMeans(K, **options).fit(X).labels_)
@@ -98,7 +98,7 @@ def test_blocks_whose_distances_overflow_are_compared_with_all_centres(monkeypat
 @pytest.mark.parametrize("p", [6, 70])
 def test_fits_end_where_those_over_all_centres_do(p, monkeypatch):
     X = overlapping(20 * K, p, "f4" if p == 70 else "f8")
-    options = {"n_init": 1, "standardize": False, "random_state": 0}
+    options = {"n_init": 1, "standardize": False, "random_state": 0, "sample_size": None}
     found = KMeans(K, **options).fit(X)
     np.testing.assert_array_equal(found.labels_, found.predict(X))
     monkeypatch.setattr(CenterState, "is_turn_of_lists", False)
@@ -111,7 +111,7 @@ def test_rows_far_from_the_mean_are_told_apart_in_near_steps(dtype):
     X = np.random.default_rng(0).normal(size=(6000, 12))
     X[:3000, 0] += 1e4 if dtype == "f4" else 1e9
     options = {"n_init": 1, "random_state": 0, "standardize": False, "max_iter": 80}
-    model = KMeans(256, **options).fit(X.astype(dtype))
+    model = KMeans(256, sample_size=None, **options).fit(X.astype(dtype))
     costs = [record.inertia for record in model.history_]
     assert len(costs) < 80
     assert (np.diff(costs) <= 1e-6 * costs[0]).all()
@@ -125,7 +125,8 @@ def test_a_fit_that_a_callback_stops_has_the_cost_of_the_nearest_centres(call):
         if record.iteration == call:
             raise StopIteration
 
-    model = KMeans(K, n_init=1, random_state=0, standardize=False, callbacks=[stop])
+    options = {"n_init": 1, "random_state": 0, "standardize": False}
+    model = KMeans(K, sample_size=None, callbacks=[stop], **options)
     with pytest.warns(ConvergenceWarning, match="asked the fit to stop"):
         model.fit(X)
     assert model.inertia_ == pytest.approx(-model.score(X), rel=1e-6)

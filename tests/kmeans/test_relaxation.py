@@ -16,13 +16,17 @@ def digits():
 
 
 def test_many_clusters_are_relaxed_and_few_are_not(digits):
-    many, few = (KMeans(k, n_init=1, random_state=0).fit(digits) for k in (256, 255))
+    many, few = (
+        KMeans(k, n_init=1, sample_size=None, random_state=0).fit(digits) for k in (256, 255)
+    )
     assert many.inertia_ < 0.998 * few.inertia_  # one cluster more lowers the cost by .001
 
 
 def test_the_cost_of_relaxed_steps_never_rises(digits):
     for seed in range(3):
-        model = KMeans(300, init="random", n_init=1, random_state=seed).fit(digits)
+        model = KMeans(300, init="random", n_init=1, sample_size=None, random_state=seed).fit(
+            digits
+        )
         costs = [record.inertia for record in model.history_]
         assert np.diff(costs).max() <= 1e-9 * costs[0]
 
@@ -58,7 +62,8 @@ def test_the_last_iteration_goes_to_the_means():
 
 
 def test_a_killed_fit_resumes_with_the_factors_that_are_left(digits, tmp_path):
-    settings = {"n_init": 1, "random_state": 0, "checkpoint": str(tmp_path / "kept")}
+    settings = {"sample_size": None, "random_state": 0, "n_init": 1}
+    settings |= {"checkpoint": str(tmp_path / "kept")}
     calls = []
 
     def killed(record):
@@ -66,7 +71,7 @@ def test_a_killed_fit_resumes_with_the_factors_that_are_left(digits, tmp_path):
         if len(calls) == 6:
             raise RuntimeError("killed")
 
-    whole = KMeans(256, n_init=1, random_state=0).fit(digits)
+    whole = KMeans(256, n_init=1, sample_size=None, random_state=0).fit(digits)
     with pytest.raises(RuntimeError, match="killed"):
         KMeans(256, **settings, callbacks=[killed]).fit(digits)
     resumed = KMeans(256, **settings).fit(digits)
