@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import copy
 import glob
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, nullcontext
@@ -18,7 +20,7 @@ import zarr
 
 from daskmm import cluster, plot
 from daskmm.cli import gram as gram_cli
-from daskmm.cli.commands import MODELS, UserError
+from daskmm.cli.commands import MODELS, Interrupted, UserError
 from daskmm.cli.model_options import parameters_of
 from daskmm.cli.printing import (
     describe_fit,
@@ -113,7 +115,7 @@ def _fit_into(out: str | Path, arguments: argparse.Namespace) -> dict[str, Any]:
     with _noted_warnings() as notes_of_input:
         data = _opened(arguments)
         kept = _opened_beside(arguments)
-    with _scheduler(arguments.scheduler), _kept(out):
+    with _scheduler(arguments.scheduler), _kept(out), _interrupted_at_once():
         with _noted_warnings() as notes:
             _fit_with_progress(model, data, arguments.quiet)
         model.set_params(callbacks=None, checkpoint=None)
@@ -480,6 +482,23 @@ def _kept(out: str | Path) -> Iterator[None]:
                 file=sys.stderr,
             )
         raise
+
+
+@contextmanager
+def _interrupted_at_once() -> Iterator[None]:
+    """Let an interrupt end a fit without further passes, since its checkpoint can be resumed."""
+
+    def interrupt(*_: Any) -> None:
+        raise Interrupted
+
+    if threading.current_thread() is not threading.main_thread():  # it gets no signals
+        yield
+        return
+    former = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, former)
 
 
 @contextmanager

@@ -78,11 +78,15 @@ class CsvFormat:
 
 @dataclass(frozen=True)
 class _Block:
-    """Whole lines of a file that begin within `size` bytes (None: any number) from `start`."""
+    """Whole lines of a file that begin within `size` bytes (None: any number) from `start`.
+
+    `of_first` says that the file is the first one, whose header is known.
+    """
 
     path: str
     start: int
     size: int | None
+    of_first: bool
 
 
 def open_csv(
@@ -133,6 +137,7 @@ def open_csv(
         format=found,
         kinds=kinds,
         dates=tuple(dates),
+        chosen=columns is not None,
         meta=meta,
         label="csv",
         enforce_metadata=False,
@@ -476,19 +481,27 @@ def _rows(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
 def _blocks(files: list[str], encoding: str) -> Iterator[_Block]:
     """Divide files into blocks; compressed files and those in wide characters stay whole."""
     for path in files:
+        of_first = path is files[0]
         if path.lower().endswith(COMPRESSED) or encoding.lower().startswith(("utf-16", "utf-32")):
-            yield _Block(path, 0, None)
+            yield _Block(path, 0, None, of_first)
             continue
         system, place = _system(path)
         size = system.size(place)
         for start in range(0, max(size, 1), _BLOCK_BYTES):
-            yield _Block(path, start, _BLOCK_BYTES)
+            yield _Block(path, start, _BLOCK_BYTES, of_first)
 
 
 def _read(
-    block: _Block, format: CsvFormat, kinds: dict[Any, str], dates: tuple[str, ...] = ()
+    block: _Block,
+    format: CsvFormat,
+    kinds: dict[Any, str],
+    dates: tuple[str, ...],
+    chosen: bool,
 ) -> Any:
-    """Read a block as a pandas DataFrame of float64, text and dates."""
+    """Read a block as a pandas DataFrame of float64, text and dates.
+
+    If the columns are `chosen`, files may differ in all others.
+    """
     from fsspec.utils import read_block
 
     with _open(block.path) as file:
@@ -497,8 +510,10 @@ def _read(
         else:
             raw = read_block(file, block.start, block.size, delimiter=b"\n")
     text = _decoded(block.path, raw, format.encoding)
+    if not block.of_first or block.start == 0:
+        head = text if block.start == 0 else _head(block.path, format.encoding)[0]
+        format = _of_file(block.path, head, format, tuple(kinds) if chosen else None)
     if block.start == 0:
-        format = _of_file(block.path, text, format)
         text = _rows_of(text, format)
     frame = _by_arrow(text, format, kinds) if text.strip() else _empty(kinds)
     if frame is None:
@@ -638,8 +653,12 @@ def _dates(block: _Block, text: str, format: CsvFormat, series: Any) -> Any:
     return found.astype("datetime64[ns]")
 
 
-def _of_file(path: str, text: str, format: CsvFormat) -> CsvFormat:
-    """Return the format with the columns in the order of this file, from its own header."""
+def _of_file(path: str, text: str, format: CsvFormat, chosen: tuple[Any, ...] | None) -> CsvFormat:
+    """Return the format with the columns of this file in their order, from its own header.
+
+    It raises ValueError if the file lacks a chosen column, or, if all columns are used (None), has
+    others than the first file.
+    """
     if not format.has_header:
         return format
     lines = _lines(text)
@@ -650,14 +669,17 @@ def _of_file(path: str, text: str, format: CsvFormat) -> CsvFormat:
     header = _Try.of(lines[before:], format.separator, format.decimal).header
     n_skipped = before + max(header, 1)  # a header of numbers is refused below
     names = _names("".join(lines[before:n_skipped]), format.separator)
-    if sorted(names) != sorted(format.names):
-        further, absent = (
-            listed([repr(name) for name in (Counter(own) - Counter(other)).elements()])
-            for own, other in ((names, format.names), (format.names, names))
-        )
+    further, absent = (
+        listed([repr(name) for name in (Counter(own) - Counter(other)).elements()])
+        for own, other in ((names, format.names), (chosen or format.names, names))
+    )
+    if absent or (further and chosen is None):
         said = [f"has {further}, which the first file lacks"] if further else []
         said += [f"lacks {absent}, which the first file has"] if absent else []
-        raise ValueError(f"Files of a table need the same columns: {path} {', and '.join(said)}.")
+        raise ValueError(
+            f"Files of a table need the same columns: {path} {', and '.join(said)}. Or choose "
+            "columns that all files have (columns=, on the command line --columns)."
+        )
     return replace(format, names=names, n_skipped=n_skipped)
 
 
