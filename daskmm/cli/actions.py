@@ -50,7 +50,7 @@ from daskmm.cluster._estimator import MMClusterer
 from daskmm.cluster._monitor import Monitor, monitor
 from daskmm.cluster._naming import cluster_names
 from daskmm.cluster._progress import ProgressLine
-from daskmm.data.files import column_names, open_data, planned_table
+from daskmm.data.files import column_names, is_text, open_data, planned_table
 from daskmm.data.mixed import columns_of
 from daskmm.data.names import n_clusters_of, printable, printable_lines
 from daskmm.engine.distributed import connected
@@ -132,7 +132,8 @@ def _fit_into(out: str | Path, arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.labels is not None:
         with _scheduler(arguments.scheduler), _noted_warnings():
             labels: Any = zarr.open_array(str(inside(out, LABELS)), mode="r")
-            write_labelled(labels, kept, arguments.labels, names=_names_of(model, arguments))
+            names, as_text = _names_of(model, arguments), is_text(arguments.input)
+            write_labelled(labels, kept, arguments.labels, names=names, as_text=as_text)
         summary["labels"] = arguments.labels
     return summary
 
@@ -315,7 +316,8 @@ def _predict_into(out: str, arguments: argparse.Namespace) -> dict[str, Any]:
         if is_labelled(out):
             kept = data[keep] if keep else None
             names = _names_of(run.model, arguments)
-            counts, nowhere = write_labelled(labels, kept, out, replace, names)
+            as_text = is_text(arguments.input)
+            counts, nowhere = write_labelled(labels, kept, out, replace, names, as_text)
         else:
             counts, nowhere = write_labels(labels, out, replace)
     sizes = counts.tolist()

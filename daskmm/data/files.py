@@ -197,6 +197,11 @@ def has_columns(path: str) -> bool:
     return named and _kind(path) in ("csv", "netcdf", *_FRAMES.values())
 
 
+def is_text(path: str) -> bool:
+    """Return whether a path or pattern means csv files."""
+    return has_columns(path) and _kind(path if is_remote(path) else str(local_path(path))) == "csv"
+
+
 def column_names(
     path: str,
     separator: str | None = None,
