@@ -21,14 +21,15 @@ import numpy as np
 
 from daskmm.data.names import listed, refuse_unknown
 
-# Bytes of text per block; its numbers take about half as many.
-_BLOCK_BYTES = 32_000_000
+# Bytes of text per block; its numbers take about half as many. Plans count the numbers alone, and
+# reading takes three more copies of the text.
+_BLOCK_BYTES = 8_000_000
 # Largest number of bytes, and of lines, at the beginning of the first file from which its format is
 # detected.
 _HEAD_BYTES = 1 << 18
 _HEAD_LINES = 200
-# Largest number of bytes that Arrow reads at once.
-_MOST_ARROW_BYTES = 1 << 30
+# Largest number of bytes that Arrow parses at once. It copies the fields of all columns.
+_ARROW_BYTES = 1 << 20
 SUFFIXES = (".csv", ".tsv", ".tab")
 # Suffixes of text files that are read as tables if the path names the file, but not in a folder.
 _TEXT_SUFFIXES = (".txt", ".dat")
@@ -502,16 +503,9 @@ def _read(
 
     If the columns are `chosen`, files may differ in all others.
     """
-    from fsspec.utils import read_block
-
-    with _open(block.path) as file:
-        if block.size is None:
-            raw = file.read()
-        else:
-            raw = read_block(file, block.start, block.size, delimiter=b"\n")
-    text = _decoded(block.path, raw, format.encoding)
+    text = _text(block, format.encoding)
     if not block.of_first or block.start == 0:
-        head = text if block.start == 0 else _head(block.path, format.encoding)[0]
+        head = text[:_HEAD_BYTES] if block.start == 0 else _head(block.path, format.encoding)[0]
         format = _of_file(block.path, head, format, tuple(kinds) if chosen else None)
     if block.start == 0:
         text = _rows_of(text, format)
@@ -521,6 +515,18 @@ def _read(
     for name in dates:
         frame[name] = _dates(block, text, format, frame[name])
     return frame
+
+
+def _text(block: _Block, encoding: str) -> str:
+    """Return the text of a block."""
+    from fsspec.utils import read_block
+
+    with _open(block.path) as file:
+        if block.size is None:
+            raw = file.read()
+        else:
+            raw = read_block(file, block.start, block.size, delimiter=b"\n")
+    return _decoded(block.path, raw, encoding)
 
 
 def _empty(kinds: dict[Any, str]) -> Any:
@@ -546,7 +552,7 @@ def _by_arrow(text: str, format: CsvFormat, kinds: dict[Any, str]) -> Any:
             return None
         text = re.sub(rf"(?m)(^|{re.escape(separator)}) +", r"\1", text)
     end = separator * len(format.names) + _END
-    raw = f"{text}\n{end}".encode()
+    raw = b"\n".join((text.encode(), end.encode()))
     places = {name: str(format.names.index(name)) for name in kinds}
     types = {"numbers": pa.float64(), "flags": pa.bool_(), "text": pa.string()}
     options = arrow.ConvertOptions(
@@ -560,7 +566,7 @@ def _by_arrow(text: str, format: CsvFormat, kinds: dict[Any, str]) -> Any:
     whole = arrow.ReadOptions(
         use_threads=False,
         column_names=[str(place) for place in range(len(format.names))],
-        block_size=min(len(raw) + 1, _MOST_ARROW_BYTES),
+        block_size=min(len(raw) + 1, _ARROW_BYTES),
     )
     ends: list[Any] = []
 
@@ -572,7 +578,7 @@ def _by_arrow(text: str, format: CsvFormat, kinds: dict[Any, str]) -> Any:
         delimiter=separator, newlines_in_values=True, invalid_row_handler=misfit
     )
     try:
-        table = arrow.read_csv(pa.BufferReader(raw), whole, parts, options)
+        table = arrow.open_csv(pa.BufferReader(raw), whole, parts, options).read_all()
     except pa.ArrowInvalid:
         return None
     columns = {
