@@ -38,8 +38,8 @@ DEFAULT_LAM = 0.1
 # values.
 SAMPLE_ROWS = 1000
 # Largest number of iterations of a first fit, and of a second one if the first has not converged.
-# The second is left out if the first has many times too many clusters: bandwidths that are far too
-# small cost most, never converge, and may be inexact.
+# The second is left out if the first finds many times too many clusters: bandwidths that are far
+# too small take longest, never converge, and may be inexact.
 _FIRST_ITERATIONS, _ITERATIONS = 100, 300
 _MANY = 2
 # Share of the rows that a cluster must have at least to be visible in a sample of 1,000 rows.
@@ -58,8 +58,8 @@ class BandwidthPath:
     bandwidths : ndarray of shape (n_bandwidths,), float64
         Bandwidths h, increasing.
     n_clusters : ndarray of shape (n_bandwidths,), int64
-        Number of clusters after 300 iterations on the sample, or after 100 if that is more than
-        twice the number that the rule allows. Stragglers have joined other clusters.
+        Number of clusters after 300 iterations on the sample; after 100 if there are more than
+        twice as many as the rule allows. Stragglers have joined other clusters.
     gain : ndarray of shape (n_bandwidths,), float64
         Information gain per row in nats minus its penalties, as in :func:`bandwidth_path`; 0 for
         one cluster.
@@ -290,7 +290,7 @@ def _check_parameters(bandwidths: ArrayLike | None, lam: Any, convention: str) -
 def _follow(
     rows: FloatArray, weights: FloatArray, grid: FloatArray, lam: float, convention: str
 ) -> tuple[BandwidthPath, FloatArray | None]:
-    """Follow an increasing grid of bandwidths; also return the first weights at the chosen one."""
+    """Follow a grid of increasing bandwidths; also return the weights the chosen one began with."""
     with one_blas_thread():
         settings = [Blurring(float(h), lam, convention, _ITERATIONS) for h in grid]
         start = Rows.of(rows, weights, settings[0].merge_tol)
@@ -402,7 +402,7 @@ def _warn(path: BandwidthPath) -> None:
     elif path.gain[path.chosen] < 0:
         problem = f"all bandwidths give too many clusters for {path.n_rows} rows"
     elif len(path.bandwidths) > 1 and first == last:
-        problem = f"{found} clusters are found at one bandwidth only, there is no plateau"
+        problem = f"{found} clusters are found at one bandwidth only: there is no plateau"
     else:
         return
     warnings.warn(

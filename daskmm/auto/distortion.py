@@ -43,7 +43,7 @@ class DistortionChoice(OverStarts):
     distortions : tuple of str
         Names of the distortions.
     gains : ndarray of shape (n_distortions, n_starts), float64
-        Information gain of the normal scores over a Gaussian null, in nats, of each start.
+        Information gain of each start, in nats: that of the normal scores over a Gaussian null.
     chosen : int
         Index of the distortion that the rule prefers.
     n_clusters, n_rows : int

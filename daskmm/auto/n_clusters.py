@@ -46,8 +46,8 @@ FloatArray = NDArray[np.float64]
 PLANNED_CLUSTERS, SOME_CLUSTERS = 40, 20
 # Largest number of rows of the sample that are used.
 SAMPLE_ROWS = 10_000
-# Least number of rows without missing values that mixed columns need; and the share of missing
-# values up to which rows of numbers are used, if there are at least that many of them.
+# Least number of rows without missing values that mixed columns need. Rows of numbers that lack
+# more than this share of their values are left out, if at least so many others remain.
 LEAST_WHOLE, _MISSING = 200, 0.25
 # Number of principal axes that are used.
 _AXES = 20
@@ -65,12 +65,12 @@ class ClusterNumberPath:
     Attributes
     ----------
     numbers : ndarray of shape (n_numbers,), int64
-        Numbers of clusters: 2, 3, …, up to some more than were found.
+        Numbers of clusters: 2, 3, …, and some beyond the number that was found.
     overlaps : ndarray of shape (n_numbers,), float64
         Overlap of the two least separated clusters, which is less than 1 if there is a gap between
-        them. It is the larger of two ratios: the density between them relative to that at the less
-        dense one, divided by the largest value that counts as a gap; and the evidence that a gap
-        needs, divided by the evidence that there is.
+        them. It is the larger of two ratios. One is the density between the two, relative to that
+        at the less dense one, divided by the largest such value that counts as a gap. The other is
+        the evidence that a gap needs, divided by the evidence found.
     n_rows, n_features : int
         Number of rows of the sample, and of features or principal axes, that were used.
     at_end : bool

@@ -13,8 +13,8 @@ FloatArray = NDArray[np.float64]
 # A row can be scattered if it has a value this many robust standard deviations from the median. If
 # such rows have more than this share of the weight, tails are heavy, and no row is scattered.
 _REACH, _MOST = 5.0, 0.05
-# A row is scattered if its neighbour of this rank is this many times as far away as that of a
-# typical row, by the median over at most this many rows.
+# A row is scattered if its neighbour of rank _NEIGHBOR is _TIMES as far away as that of a typical
+# row. The typical distance is the median over at most _SOME rows.
 _NEIGHBOR, _TIMES, _SOME = 10, 8.0, 500
 
 

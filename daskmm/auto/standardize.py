@@ -94,7 +94,8 @@ def choose_scale(
     if not len(deviations) or _are_alike(deviations):
         none = np.empty(0)
         return own, ScaleChoice(none, none, n_clusters, len(scales[0].rows))
-    # A step of few rows takes most of its time outside of the loops, so starts share their steps.
+    # A step over few rows spends most of its time outside of the compiled loops, so all starts take
+    # their steps together.
     seeds = [spawned(start, 2) for start in spawned(seed, STARTS)]
     fresh, null = [start for start, _ in seeds], seeds[0][1]
     runs = [(trials, *run) for trials in scales for run in ((fresh, False), ([null], True))]

@@ -158,8 +158,8 @@ _MONITOR = (
     "report drift of new data beyond their usual changes",
     """\
 Compare INPUT, a batch such as the rows of a day, with a forecast from the batches before it.
-Columns are compared, and the shares, costs and columns of the clusters: of this batch, and of
-the latest season of batches (a week of days) together. Trends, weekdays and the usual
+It compares columns, and the shares, costs and columns of the clusters, both of this batch and
+of the latest season of batches (a week of days) together. Trends, weekdays and the usual
 differences between batches are no drift. The exit code is 3 if something differs by more, or
 if a column has a level that the fit did not see. The probability of any false alarm in a year
 of daily batches is at most --level. RUN/monitor keeps the results; the first call reads the
@@ -277,9 +277,9 @@ def build_parser() -> argparse.ArgumentParser:
         "--outliers",
         type=float,
         metavar="SHARE",
-        help="label -1 the rows that are farther from their centre, relative to the median of its "
-        "cluster, than all training rows but this share, such as .01 (not for kernels and "
-        "mean-shift)",
+        help="label outliers -1: the rows that are farther from their centre, in units of their "
+        "cluster's median distance, than all but this share (such as .01) of the training rows; "
+        "not for kernels and mean-shift",
     )
     predict.add_argument(
         "--overwrite",

@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _check_input(given: str | None) -> None:
-    """Refuse an input that does not exist, unless it is an URL or a pattern of paths."""
+    """Refuse an input that does not exist, unless it is a URL or a pattern of paths."""
     if given is None or "://" in given or any(mark in given for mark in "*?["):
         return
     path, _, _ = given.partition("::")  # what follows names a part of the file

@@ -53,7 +53,7 @@ class Parameter:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """Texts that it accepts, if it accepts nothing else that a command line can express."""
+        """The texts among which it chooses; empty if a command line can express others too."""
         if not self.kind.startswith("{"):
             return ()
         return _CHOICES.get(self.name, tuple(re.findall(r'"([^"]+)"', self.kind)))

@@ -104,7 +104,7 @@ def write_run(
     ----------
     path : str or Path
         Path that does not exist, or holds an unfinished run. If writing fails, it stays as it is.
-        For an URL that fsspec knows, all files are written to a temporary folder first. The
+        For a URL that fsspec knows, all files are written to a temporary folder first. The
         summary is written last, and then the checkpoint is removed.
     model : fitted estimator
         The model to write. The clusters of a `ClusterTree` are its leaves; `ClusterTree.save`
@@ -193,7 +193,7 @@ def _new_contents(path: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    # From here on, the contents left in this folder are those that are not in their place yet. The
+    # From here on, this folder holds the contents that have not been moved into place yet. The
     # summary comes last, because it makes the folder a finished run.
     for new in sorted(folder.iterdir(), key=lambda new: new.name == SUMMARY):
         place = path / new.name

@@ -66,8 +66,8 @@ FloatArray = NDArray[np.float64]
 # and largest number of centres of all starts together: with more clusters, starts differ less and
 # take longer.
 STARTS_IN_MEMORY, CENTERS_OF_STARTS = 8, 2048
-# Seed of the trials that choose the scale. Rows that are all in the sample get the same scale for
-# any `random_state`, and so does a fit from given centres.
+# Seed of the trials that choose the scale. If all rows are in the sample, they get the same scale
+# for any `random_state`, and so does a fit from given centres.
 SCALE_SEED = 0
 
 
@@ -317,7 +317,7 @@ class CenterRecipe:
 
     @property
     def _cost_of_number(self) -> Callable[[Any], Cost]:
-        """Return the cost of choosing the number of clusters; reports name the stage then."""
+        """Return the cost of choosing the number of clusters, if it is "auto"."""
         return CenterCosts.number if isinstance(self.model.n_clusters, str) else nothing
 
     def _in_metric(self, choices: Choices) -> Choices:
@@ -489,7 +489,7 @@ def attributes_of_fit(fit: CentersFit) -> dict[str, Any]:
 
 
 def some_clusters(survey: Survey, n_clusters: int | str) -> int:
-    """Return the number of clusters for choices that are made before "auto" is."""
+    """Return the number of clusters that choices assume before "auto" has been decided."""
     if not isinstance(n_clusters, str):
         return int(n_clusters)
     return max(1, min(SOME_CLUSTERS, len(survey.sample.rows) // LEAST_ROWS))

@@ -202,8 +202,8 @@ class CenterClusterer(NearestCenter):
         with fitting(self) as (model, context):
             earlier = None
             if self.warm_start or hasattr(self.init, "get_params"):
-                # The journal keeps the earlier model, since an interrupt replaces that of the
-                # estimator before the fit is resumed.
+                # The journal keeps the earlier model, because an interrupted fit replaces the
+                # estimator's model before it is resumed.
                 context.journal.enter("earlier model", followed=False)
                 [earlier] = context.journal.once(lambda: [earlier_model(self)])
             CenterRecipe(model, earlier).fit(X, sample_weight, feature_dim, context)
@@ -329,9 +329,8 @@ class CenterClusterer(NearestCenter):
         ----------
         [rows_by_name, feature_dim]
         outliers : float, optional
-            Share of the training rows, in (0, 1), that counts as outliers. It sets a limit on
-            `score_samples`, below which this share of the training rows lies; rows below it get the
-            label −1.
+            Share of the training rows, in (0, 1), that counts as outliers. Rows get the label −1 if
+            their `score_samples` lie below the quantile of the training rows at this share.
         unknown : {"error", "missing"}, optional
             Whether levels of mixed columns that the fit did not see raise an error, or are left out
             of the distances like missing values; by default as in the fit.

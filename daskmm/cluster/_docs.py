@@ -128,15 +128,15 @@ standardize : bool or "auto", default="auto"
     "distortion": """
 distortion : {"sqeuclidean", "kl", "poisson", "itakura-saito", "gamma", "logistic", "mahalanobis", \
 "cosine", "euclidean", "manhattan", "mixed"}, default="sqeuclidean"
-    Distance between rows and centres. "sqeuclidean"; "kl" or "poisson" (the I-divergence
-    Σ x log(x/θ) − x + θ, for counts and probabilities); "itakura-saito" or "gamma"
-    (Σ x/θ − log(x/θ) − 1, for positive values whose noise grows with them); "logistic" (for values
-    in [0, 1]); "mahalanobis", with one matrix for all clusters. These are Bregman divergences,
-    whose centres are means. "cosine" is 1 − cos of the angle, for embeddings and texts; its centres
-    have length 1. "mixed" is for DataFrames with numbers, flags, categories and dates.
-    "euclidean" and "manhattan" are not squared and less sensitive to
-    outliers; their centres are geometric medians, and medians. See the notes, and
-    `daskmm.selection.choose_distortion` for a choice without labels.
+    Distance between rows and centres. The Bregman divergences, whose centres are means, are
+    "sqeuclidean"; "kl" or "poisson" (the I-divergence Σ x log(x/θ) − x + θ, for counts and
+    probabilities); "itakura-saito" or "gamma" (Σ x/θ − log(x/θ) − 1, for positive values whose
+    noise grows with them); "logistic" (for values in [0, 1]); and "mahalanobis", with one matrix
+    for all clusters. "cosine" is 1 − cos of the angle, for embeddings and texts; its centres have
+    length 1. "mixed" is for DataFrames with numbers, flags, categories and dates. "euclidean" and
+    "manhattan" are not squared and less sensitive to outliers; their centres are geometric medians,
+    and medians. See the notes, and `daskmm.selection.choose_distortion` for a choice without
+    labels.
 """,
     "metric_params": """
 metric_params : dict, optional
@@ -166,7 +166,7 @@ empty_cluster : {"farthest", "random", "restart", "error"}, default="farthest"
 """,
     "trim": """
 trim : float, default=0
-    Share of the rows, those farthest from their centres, that are left out, for data with outliers.
+    Share of the rows that are left out, those farthest from their centres, for data with outliers.
     Then `inertia_` and `cluster_sizes_` count only the rows that are kept, while all rows have
     `labels_`. Over the table, Lloyd steps leave out exactly this share, which costs two more passes
     per step. The farthest rows of the sample are ignored when the scale, the number of clusters,
@@ -182,8 +182,8 @@ max_cluster_size : int, float or None, default=None
     are divided, and as many pairs of small ones are merged, in up to 12 rounds of few hard steps on
     top of `max_iter`. Each row has its nearest centre all the same, so a bound well below twice the
     mean may be out of reach, and then the fit warns. The cost rises where the data have large
-    groups. `partial_fit` does not bound sizes. Only for complete rows, with squared Euclidean or
-    cosine distances.
+    groups. `partial_fit` does not bound sizes. Rows must be complete, and distances squared
+    Euclidean or cosine.
 """,
     "forget": """
 forget : float or str, optional

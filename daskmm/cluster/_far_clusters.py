@@ -12,12 +12,14 @@ from daskmm.cluster._fitted_centers import FittedCenters
 from daskmm.cluster._warnings import warn_user
 from daskmm.data.names import listed
 
-# A cluster holds nearly no rows if it has at most this share of them, or this number, but also at
-# most this share of an average cluster. Tables of fewer rows than the last number are not judged.
+# A cluster holds nearly no rows if it has at most the share _SHARE of them, or at most _ROWS rows.
+# It must also have at most the share _OF_AVERAGE of an average cluster. Tables of fewer than
+# _LEAST_ROWS rows are not judged.
 _SHARE, _ROWS, _OF_AVERAGE, _LEAST_ROWS = 1e-3, 5, 0.1, 1000
-# It is far if its distance from the centre of every larger cluster is at least this many times that
-# cluster's median distance to its own centre, and at least this many times the median distance
-# between a larger cluster and the nearest other one.
+# A cluster is far if two conditions hold for the distance of its centre from that of every larger
+# cluster. It is at least _FAR times the median distance of the larger cluster's rows to their
+# centre, and at least _OF_GAPS times the median distance between a larger cluster and the nearest
+# other one.
 _FAR, _OF_GAPS = 5.0, 2.0
 # A typical distance below this share of the distances between centres is a rounding error: the rows
 # of such a cluster are equal.

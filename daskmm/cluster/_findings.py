@@ -32,8 +32,8 @@ class Finding:
         "share", "cost": the share or the mean distance of a cluster; "column in cluster": the mean
         of a column in the rows of a cluster.
     column : str or None
-        Name of the column. For a cluster's share or mean distance, it is the column that differs
-        most, if any column differs when only columns are tested.
+        Name of the column. A finding about a cluster's share or mean distance names the column
+        whose mean differs most, or None if no column differs clearly.
     level : object
         Level of a categorical column; None for other columns.
     cluster : int or None
@@ -46,7 +46,7 @@ class Finding:
         Probability of such a difference by chance, adjusted for all tests of this look and for the
         number of looks; 0 for unseen levels.
     n_batches : int
-        How many of the latest batches are averaged; their mean differs.
+        Number of latest batches whose mean differs from the forecast.
     """
 
     kind: str
@@ -208,7 +208,7 @@ class Tested:
     limits: FloatArray  # how far the latest batch may deviate by chance, (n_statistics,)
 
     def jumps(self, level: float) -> FloatArray:
-        """Return each statistic's shift (0 for none), and in how many of the latest batches."""
+        """Return each statistic's shift (0 for none), and how many latest batches show it."""
         least = self.p_values.argmin(axis=0)[None]
         shifts = np.array([each.shifts for each in self.deviations])
         found = np.take_along_axis(shifts, least, axis=0)[0]
@@ -242,7 +242,7 @@ class Tested:
         return list(told.values())
 
     def _most_different(self, level: float, statistics: list[Statistic]) -> str | None:
-        """Return the column that differs most; None if no column differs among the columns."""
+        """Return the column whose mean differs most; None if no column differs clearly."""
         p = np.min([each.p_values for each in self.deviations], axis=0)
         columns = [m for m, about in enumerate(statistics) if about.kind == "column"]
         least = min(columns, key=p.__getitem__)

@@ -164,7 +164,7 @@ def attributes_of_clusters(
 ) -> dict[str, Any]:
     """Return the fitted centres, feature weights (one per mixed column) and means of clusters.
 
-    The centres of `means` are those of the rows of each cluster, whose sample weights sum to
+    `means` has the means of each cluster's rows as centres. The sample weights of these rows sum to
     `weights`, and those of the rows that have a value to `value_weights`. There are no means for
     distances whose centres are medians.
     """

@@ -51,8 +51,9 @@ def is_fitted_name(name: str) -> bool:
 def check_fitted(fitted: dict[str, Any]) -> None:
     """Raise ValueError for fitted attributes that no fit can have set.
 
-    That is, if a name is not one that a fit sets, if an array that predictions use has a value that
-    is not finite or has the wrong sign, or if shapes disagree. The message names the attribute.
+    It does so if a name is not one that a fit sets, if an array that predictions use has a value
+    that is not finite or has the wrong sign, or if shapes disagree. The message names the
+    attribute.
     """
     for name in fitted:
         if not is_fitted_name(name):
@@ -68,7 +69,7 @@ def check_fitted(fitted: dict[str, Any]) -> None:
 
 
 def _given_sizes(fitted: dict[str, Any]) -> dict[str, tuple[int, str]]:
-    """Return the lengths of axes that fitted numbers give, with the names of these attributes."""
+    """Return the lengths of axes that `n_clusters_` and `n_features_in_` give, with these names."""
     sizes: dict[str, tuple[int, str]] = {}
     mixed = "columns_" in fitted
     for name, axes in (("n_clusters_", "k"), ("n_features_in_", "f" if mixed else "fc")):

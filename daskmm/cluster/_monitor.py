@@ -80,7 +80,8 @@ class Monitor:
         Digest of the clusters with which the batches were measured; by default the model's present
         clusters.
     assumed : list of int
-        Numbers that `renew` gave to rows that no look had seen; a look may have them by its date.
+        Numbers that `renew` gave to rows that no look had seen; a later look may turn out to have
+        one of these numbers, by its date.
     """
 
     model: Any
@@ -332,8 +333,9 @@ def monitor(
     model : fitted KMeans, PowerKMeans or EntropyPowerKMeans
         Model whose columns and clusters are compared.
     X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-        Reference rows, such as those of the fit, which are read in one pass. Or the path to which
-        `Monitor.save` has written a monitor of this model; then no other parameter may be given.
+        Reference rows, such as those of the fit, which are read in one pass; or the path of a
+        monitor of this model that `Monitor.save` has written. With a path, no other parameter may
+        be given.
     batches : str, or array-like of shape (n_samples,), optional
         Batch of each reference row, or the name of a column of `X` that holds it: dates, or numbers
         in the order of time. Without it, rows count as independent draws until looks show how much

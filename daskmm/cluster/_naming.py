@@ -19,9 +19,9 @@ from daskmm.storage.readable import readable_day, readable_number, readable_shar
 # contributes to the distance from the mean.
 _USUAL, _MOST = 2, 5
 _LEAST_SHARE = 0.25
-# A difference from the mean matters from this many standard deviations on. Standard deviations of
-# features that are not standardised are unknown, and those of the clusters' means are used, of
-# which no square is less than this share of the sum of all squares.
+# A difference from the mean matters from this many standard deviations on. The standard deviations
+# of features that are not standardised are unknown, so those of the clusters' means are used; their
+# squares count as at least this share of the sum of all squares.
 _MATTERS, _LEAST_SPREAD = 0.2, 0.01
 # A feature can name a cluster in which at least this share of the rows has a value.
 _MOSTLY_THERE = 0.5

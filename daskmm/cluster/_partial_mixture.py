@@ -69,7 +69,7 @@ def updated_mixture(estimator: M, X: Any, sample_weight: Any, key: str | None) -
 
 
 def _records_of_fit(model: Any, key: str | None) -> KeyedRecords[EMRecord]:
-    """Return records that hold only that of the rows of a mixture's fit."""
+    """Return records with a single entry, for the rows of a mixture's fit."""
     fit = model.n_samples_seen_, model.lower_bound_, model.reg_covar
     record = EMRecord.of_fit(model._components(), model.cluster_sizes_, fit)
     none: KeyedRecords[EMRecord] = KeyedRecords()

@@ -15,9 +15,8 @@ from daskmm.mean_shift.costs import FULL_SWEEPS
 from daskmm.mm.driver import CALM_ITERATIONS as CALM_STEPS
 from daskmm.mm.driver import IterationRecord, Run
 
-# Number of hard steps that is assumed to be left before any change is known, in general and after a
-# larger sample; and the exponent with which changes are assumed to fall until more of them are
-# known (measured: 1.3 to 2).
+# Assumptions while changes are unknown: number of hard steps that are left, in general and after a
+# larger sample; and the exponent with which changes fall (measured: 1.3 to 2).
 _FIRST_STEPS, _FIRST_READS, _FALL = 10, 3, 1.4
 # Share of its iterations that an annealing is assumed to have left when it takes longer than
 # planned.

@@ -67,9 +67,10 @@ class EntropyPowerKMeans(CenterClusterer):
         fewer rows than a tenth of an average cluster differ from the commonest value, nor, in wide
         sparse rows, to features that others predict by chance only (see Notes). For
         ``distortion="manhattan"``, "auto" is half the variance. For "mixed", the variance is the
-        spread that every column has, and the noise is the table without dependence between columns;
-        each λ is judged by the best clusters (for this λ) that eight starts of any λ found, and
-        hard steps from the clusters of the chosen λ compete with the fit's own starts.
+        spread that every column has, and the noise is a table with the same columns, made
+        independent of each other. Each λ is judged by the clusters that are best for it, among
+        those that eight starts of every λ found. Hard steps from the clusters of the chosen λ
+        compete with the fit's own starts.
     [init, warm_start, n_init, sample_size, persist]
     s0 : float or "auto"
         First power, negative. "auto" is min(−1, 1.25·s_crit), just past the power above which

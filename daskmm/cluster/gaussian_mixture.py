@@ -58,7 +58,7 @@ FloatArray = NDArray[np.float64]
 # Number of starts on the sample, and largest number of components of all starts together, since
 # starts with more components take longer.
 _STARTS, _COMPONENTS_OF_STARTS = 8, 256
-# Number of starts, one by each method, after which a fit tries no others if they agree.
+# Number of starts that are tried first, one by each method; if they agree, no others are tried.
 _FIRST_STARTS = 2
 # A component is narrow if its least standard deviation is at most this multiple of the root of
 # `reg_covar`.
@@ -98,8 +98,8 @@ class GaussianMixture(DensityMixin, MMClusterer):
     max_iter : int, default=100
         Maximum number of EM steps over the table. Those on the sample do not count.
     n_init : int or "auto", default="auto"
-        Number of starts on the sample. "auto" is 8, and fewer for more than 32 components; it is 2
-        if these end at the same likelihood.
+        Number of starts on the sample. "auto" is 8, or fewer for more than 32 components; it is 2
+        if the first two starts end at the same likelihood.
     init_params : {"kmeans", "k-means++", "random_from_data"}, default="kmeans"
         How a start divides the standardised rows of the sample: "kmeans" uses power k-means for
         every other start and "k-means++" for the rest; "k-means++" assigns each row to the nearest
@@ -326,8 +326,8 @@ class GaussianMixture(DensityMixin, MMClusterer):
         with fitting(self) as (model, context):
             earlier = None
             if self.warm_start:
-                # The journal keeps the earlier components, since an interrupt replaces those of the
-                # estimator before the fit is resumed.
+                # The journal keeps the earlier components, because an interrupted fit replaces
+                # those of the estimator before it is resumed.
                 context.journal.enter("earlier model", followed=False)
                 [earlier] = context.journal.once(lambda: [self._fitted_or_none()])
             model._fit(X, sample_weight, context, earlier)
@@ -512,7 +512,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
     def _plan_of(
         self, layout: Layout, timed: bool = False, settings: Settings | None = None
     ) -> Plan:
-        """Return the cost of a fit to such a table, whose settings may be known."""
+        """Return the cost of a fit to such a table; its settings may be known."""
         if settings is None:
             settings = self._settings(self._fitted_or_none() if self.warm_start else None)
             timed = timed and self._choice is None

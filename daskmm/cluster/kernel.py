@@ -91,11 +91,11 @@ callable
     coef0 : float, default=1
         Constant that is added in the polynomial kernel.
     gram : "auto", "recompute", or a path
-        Where the n × n matrix is kept: "auto", "recompute" for nowhere, or a path. A path names a
-        Gram store, which is built or completed there. "auto" keeps a small matrix in memory, and a
-        larger one in a store for the duration of the fit; it recomputes tiles in every sweep only
-        if the disk has no room. `gram_` says which was chosen and why. With `checkpoint` the store
-        is in its folder until the fit is complete.
+        Where the n × n matrix is kept: "auto", a path, or "recompute" if it is not kept. A path
+        names a Gram store, which is built or completed there. "auto" keeps a small matrix in
+        memory, and a larger one in a store for the duration of the fit; it recomputes tiles in
+        every sweep only if the disk has no room. `gram_` says which was chosen and why. With
+        `checkpoint` the store is in its folder until the fit is complete.
     n_landmarks : int, "auto" or None, default="auto"
         Number of landmarks, rows of a sample by whose Nyström features the kernel is approximated.
         They are chosen by k-means++. The fit then uses these features only, streams the rows, and
@@ -163,7 +163,7 @@ callable
     the real data and take about three times as long. An exact fit to weighted micro-clusters (200
     or 1,000 centres of k-means) would find the same blobs in one to five seconds and is within .007
     on the real data. But micro-clusters mix overlapping clusters in 20 dimensions (ARI .68 and .94,
-    Nyström .99), so it is not offered.
+    Nyström .99), so such a fit is not offered.
 
     References
     ----------

@@ -59,7 +59,7 @@ from daskmm.planning import Plan
 # Largest number of rows for which every row is blurred: about a minute on two cores (100,000 rows
 # of 10 features take 159 s).
 EXACT_ROWS = 50_000
-# Number of micro-clusters for more rows, and the largest number of bytes of their positions.
+# Number of micro-clusters for larger tables; there are fewer if their positions take more bytes.
 MICRO_CLUSTERS, MICRO_CLUSTER_BYTES = 5000, 16 << 20
 
 
@@ -89,15 +89,16 @@ class WeightedBlurringMeanShift(NearestCenter):
         "auto" is .1 times the mean variance of the features, which is 1 on standardised data (.05
         to .3 are useful there).
     convention : {"auto", "paper", "reference"}
-        When a row counts as its own neighbour. "paper": always, as Algorithm 1 is printed; then no
-        row moves if h is small. "reference": never, as in the authors' program, which makes 20
-        iterations, starts again from the data with the learned feature weights, and makes 30 more;
-        then two rows that are far from all others swap places in every iteration. "auto": not in
-        the 20 iterations that learn the weights, nor in the first one after the restart from the
-        data, but in all later ones. The weights are updated throughout. They are equal at first;
-        but with "auto", finite `lam` and more than 1,000 rows, the fit begins with weights that it
-        has learned on 1,000 of the rows. Stragglers (see the notes) join other clusters with "auto"
-        only.
+        When a row counts as its own neighbour. With "paper" it always does, as Algorithm 1 is
+        printed; no row moves then if h is small. With "reference" it never does, as in the authors'
+        program, which makes 20 iterations, starts again from the data with the learned feature
+        weights, and makes 30 more; two rows that are far from all others then swap places in every
+        iteration. With "auto" it does not in the 20 iterations that learn the weights, nor in the
+        first one after the restart from the data, but it does in all later ones. The weights are
+        updated throughout. They are equal at first; but with "auto", finite `lam` and more than
+        1,000 rows, the fit begins with weights that it has learned on 1,000 of the rows. Stragglers
+        join other clusters, and columns of few values count as rounded numbers (see the notes),
+        with "auto" only.
     merge_tol : float
         Rows within this distance (in the model's coordinates) are merged into one
         representative; 0 merges none.
@@ -185,6 +186,12 @@ class WeightedBlurringMeanShift(NearestCenter):
     small. Integer sample weights count as rows. Far rows may share a micro-cluster only because
     there are few micro-clusters; they do not count together: one row of each micro-cluster counts,
     and only those of its other rows that are within reach of a kernel at its centre.
+
+    **Columns of few values.** Rows that are equal in a feature need not move in it, so that a flag,
+    or a column in which nearly all rows are equal, would get the weight whatever it says. With
+    ``convention="auto"``, values count as rounded normal numbers: if they tell the share r of the
+    variance of such numbers (.64 for an even flag, .12 for one of 2 %, 1 if all values differ), the
+    weights are those of the dispersion r D_l + (1 − r) V_l, where V_l is the feature's variance.
 
     **Micro-clusters.** A fit to the sample of the first pass learns the feature weights, beginning
     with weights that 1,000 of its rows have learned. (The sample has 10,000 rows, which are drawn

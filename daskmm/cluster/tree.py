@@ -300,9 +300,9 @@ class ClusterTree(ClusterMixin, BaseEstimator):
         level : int, default=-1
             Level of the clusters: 0 for the first, −1 for the leaves.
         walk : bool, default=False
-            Whether to walk down the tree, from each cluster to the nearest of its parts. A row is
-            compared with as many centres as there are parts on its way, but the leaf may not be
-            the nearest one. By default, it is the nearest leaf.
+            Whether to walk down the tree, from each cluster to the nearest of its parts. Rows are
+            compared with far fewer centres then, but may not reach the nearest leaf. By default,
+            each row is compared with all leaves.
         feature_dim : str, optional
             Dimension of the features of an xarray DataArray or Dataset; by default that of the fit.
 
@@ -321,7 +321,7 @@ class ClusterTree(ClusterMixin, BaseEstimator):
         return labels_of_table(self.leaves_, X, labels_along_tree, *shared)
 
     def _centers_of_levels(self, fitted: FittedCenters) -> list[NDArray[np.float64]]:
-        """Return the means of the leaves of each cluster, of each level, in the coordinates."""
+        """Return, for each level, the mean of each cluster's leaves in the model's coordinates."""
         leaves, found = fitted.state.centers, []
         # Empty leaves count where all leaves of a cluster are empty.
         sizes = np.maximum(self.leaves_.cluster_sizes_, np.finfo(float).tiny)

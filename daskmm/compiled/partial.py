@@ -24,8 +24,9 @@ FloatArray = NDArray[np.float64]
 LEAST_CENTERS, LEAST_FEATURES = 256, 64
 # Rows on which q is chosen, and the shares of the features that are tried.
 _ROWS, _SHARES = 64, (1 / 8, 3 / 16, 1 / 4, 5 / 16, 3 / 8, 1 / 2)
-# Time of the full distance of a pair that is not excluded, relative to its share of a product of
-# all pairs; and time to test the bound of a pair, relative to one feature of that product.
+# Assumed times: a full distance takes _FULL times as long as one pair in a product of all pairs;
+# the test of the bound of a pair takes _TEST times as long as one feature of the pair in that
+# product.
 _FULL, _TEST = 4.0, 16.0
 # Partial distances are used if they promise to take at most this share of the time.
 _WORTH = 0.9

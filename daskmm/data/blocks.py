@@ -41,8 +41,9 @@ _WIDE_ROWS = 128
 _JOINED_BLOCKS = 64
 # Blocks of sparse rows in memory have at least this many entries for each feature.
 _SPARSE_ENTRIES_PER_FEATURE = 20
-# A block of a zarr store is a number of whole chunks of about this many bytes in all, more if there
-# would be more than _ZARR_BLOCKS blocks, and fewer if there would not be _FEW_BLOCKS.
+# A block of a zarr store is one or more whole chunks, of about this many bytes together. Blocks are
+# larger if there would be more than _ZARR_BLOCKS of them, and smaller if there would be fewer than
+# _FEW_BLOCKS.
 _ZARR_BLOCK_BYTES = 16 << 20
 _ZARR_BLOCKS = 1024
 

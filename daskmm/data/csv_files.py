@@ -55,7 +55,7 @@ _OFFSET = r"([T ].*?) *(?:Z|[+-]\d\d(?::?\d\d)?)$"
 _BLANKS = " \t\n\r\v\f"
 # A first line that names the separator for Excel.
 _EXCEL = re.compile(r'^"?sep=(.)"?$')
-# A line after the last one; a quote that is not closed would contain it.
+# A line that is added at the end: a quote that is not closed would contain it.
 _END = "\x04"
 # How pandas calls columns without a name.
 _NAMELESS = "Unnamed: "
@@ -153,7 +153,7 @@ def _refuse_columns(
     words: dict[Any, tuple[str, int]],
     fitted: bool,
 ) -> None:
-    """Raise ValueError for wanted columns without a name, and used ones of text.
+    """Raise ValueError for columns that are to be read but have no name, or hold text.
 
     The `others` among the used columns are categories and dates, which are text.
     """
@@ -346,7 +346,8 @@ class _Try:
     decimal: str  # the decimal mark
     n_fields: int  # of the first line
     header: int  # number of lines up to the end of the header; 0 if the first line is all numbers
-    # Number of the first line that has another number of fields, and that number of fields.
+    # The first line whose number of fields is not `n_fields`: the number of the line, and that of
+    # its fields.
     uneven: tuple[int, int] | None
     numeric: float  # share of the fields after the header that are numbers or missing
 
@@ -540,7 +541,7 @@ def _empty(kinds: dict[Any, str]) -> Any:
 def _by_arrow(text: str, format: CsvFormat, kinds: dict[Any, str]) -> Any:
     """Return the rows of a block, read by Arrow.
 
-    None if Arrow refuses them or reads infinities, or if a quote is not closed.
+    The result is None if Arrow refuses them or reads infinities, or if a quote is not closed.
     """
     import pandas as pd
     import pyarrow as pa

@@ -101,8 +101,7 @@ def open_data(
         Dimension of the features in a NetCDF file or in a zarr group that xarray wrote; the other
         dimensions are the rows.
     fitted : bool
-        Whether the columns are those of a fitted model, which messages then do not suggest to
-        change.
+        Whether the columns are those of a fitted model; messages then do not suggest other columns.
 
     Returns
     -------

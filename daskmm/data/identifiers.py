@@ -7,11 +7,12 @@ from numpy.typing import NDArray
 
 # With at least this many rows, integers that grow from row to row are taken for identifiers.
 _LEAST_NUMBERED = 30
-# With at least this many rows, so are integers that differ in all rows, in any order.
+# With at least this many rows, integers that differ in all rows are identifiers in any order.
 _LEAST_DISTINCT = 2000
-# Identifiers that grow use at least one number in this many; times grow in longer steps.
+# Identifiers that grow use at least one in this many integers; times grow in longer steps.
 _LONGEST_STEP = 10
-# Integers in any order are identifiers if this many equal pairs would be expected by chance.
+# Integers in any order are identifiers if no two are equal where so many equal pairs would be
+# expected by chance.
 _EXPECTED_PAIRS = 10
 # Largest difference of an integer from the nearest one.
 _ROUNDING = 1e-6

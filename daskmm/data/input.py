@@ -130,10 +130,10 @@ def _refuse_sparse(estimator: BaseEstimator) -> None:
         return
     raise SparseRowsError(
         f"Sparse rows are not supported by {type(estimator).__name__} with these parameters. "
-        "KMeans and PowerKMeans take them, for distortion='sqeuclidean', 'cosine', 'kl' and "
-        "'poisson', and EntropyPowerKMeans, for 'sqeuclidean', all without missing values. Give "
-        "dense rows, such as those of sklearn.decomposition.TruncatedSVD, or X.toarray() (of a "
-        "DataFrame, X.sparse.to_dense()) where that fits into memory."
+        "KMeans and PowerKMeans take them with distortion='sqeuclidean', 'cosine', 'kl' and "
+        "'poisson', and EntropyPowerKMeans with 'sqeuclidean'; none of them takes sparse rows with "
+        "missing='partial'. Give dense rows, such as those of sklearn.decomposition.TruncatedSVD, "
+        "or X.toarray() (of a DataFrame, X.sparse.to_dense()) where that fits into memory."
     )
 
 

@@ -84,7 +84,7 @@ def _dataset(path: str) -> Any:
 
 
 def _group(path: str) -> Any:
-    """Open a zarr group with xarray, in the same way."""
+    """Open a zarr group with xarray, as `_dataset` opens a file."""
     xarray = _xarray(path)
     try:
         with warnings.catch_warnings():

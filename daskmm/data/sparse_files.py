@@ -29,8 +29,8 @@ from daskmm.storage.remote import patiently
 from daskmm.storage.zarr_stores import zarr_store
 
 _ARRAYS = ("data", "indices", "indptr")
-# Approximate bytes of values and indices per block (more if needed to stay within the largest
-# number of blocks), and this number.
+# Approximate bytes of values and indices per block, and largest number of blocks; blocks are larger
+# if there would be more of them.
 _BLOCK_BYTES, _MOST_BLOCKS = 16_000_000, 1024
 _BY_COLUMNS = (
     "{} is stored by columns (CSC), so that its rows cannot be read alone. Write it by rows: "

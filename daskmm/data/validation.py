@@ -215,8 +215,8 @@ def check_positive_weights(n_positive: int, n_clusters: int) -> None:
     """Raise ValueError if there are fewer rows of positive weight than clusters."""
     if n_positive < n_clusters:
         raise ValueError(
-            f"sample_weight is zero, or there is no value, for all but {n_positive} row(s), fewer "
-            f"than n_clusters={n_clusters}."
+            f"Only {n_positive} row(s) have a positive sample_weight and a value, fewer than "
+            f"n_clusters={n_clusters}."
         )
 
 

@@ -27,8 +27,9 @@ FloatArray = NDArray[np.float64]
 
 # Least number of evenly spaced rows of each block whose values are summed in every pass.
 _SOME_ROWS = 8
-# Totals differ if a feature's mean has moved by more than a share of its standard deviation plus,
-# for rounding, a share of the mean: a multiple of the input's eps plus a constant.
+# Totals differ if a feature's mean has moved by more than a share of its standard deviation plus a
+# share of the mean. The second share, a multiple of the input's eps plus a constant, allows for
+# rounding.
 _OF_DEVIATION, _EPS, _OF_MEAN = 1e-6, 8.0, 1e-12
 # Sums of weights differ by more than this share.
 _OF_WEIGHT = 1e-8
@@ -52,7 +53,7 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True)
 class Watch:
-    """Tests that the calls of a pass make on their blocks."""
+    """How each call of a pass tests its block."""
 
     family: type[Distortion]  # the values must be in its domain
     partial: bool  # whether NaN are missing values

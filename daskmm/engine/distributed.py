@@ -70,7 +70,7 @@ _BRIEF_SECONDS = 5.0
 _LOOK_SECONDS = 1.0
 # Most seconds between two checks that paused workers do not hold up a computation.
 _LOOK_AT_PAUSES_SECONDS = 5.0
-# States in which a worker's tasks do not change by its own work.
+# A worker has nothing to do for tasks in these states.
 _RESTING = {"memory", "error", "released", "long-running"}
 
 

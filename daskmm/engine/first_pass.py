@@ -45,11 +45,12 @@ SAMPLE_BYTES = 64 << 20
 _LEAST_ROWS_PER_CLUSTER = 10
 # If a table has at most this many times the rows of the sample, all of its rows are used.
 _LARGE = 2
-# The larger sample has LARGER_SAMPLE_BYTES (as float64). Hard steps are taken on it before the
-# table is read again; it is drawn from tables of more than twice its size. With many clusters it
-# has up to half of the table, to save passes: _ROWS_OF_SOME rows per cluster, in at most
-# _MULTIPLE_OF_SOME times these bytes, or _ROWS_OF_MANY rows per cluster, in at most _BYTES_OF_MANY
-# in the input's dtype, whichever are more rows.
+# Hard steps are taken on the larger sample before the table is read again. It has
+# LARGER_SAMPLE_BYTES (as float64), and is drawn from tables of more than twice its size. With many
+# clusters it is larger, to save passes, but has at most half of the table: either _ROWS_OF_SOME
+# rows per cluster, in at most _MULTIPLE_OF_SOME times these bytes, or _ROWS_OF_MANY rows per
+# cluster, in at most _BYTES_OF_MANY in the input's dtype. The larger of these two numbers of rows
+# counts.
 LARGER_SAMPLE_BYTES = 16 << 20
 _ROWS_OF_SOME, _MULTIPLE_OF_SOME = 3000, 3
 _ROWS_OF_MANY, _BYTES_OF_MANY = 400, 512 << 20

@@ -38,7 +38,7 @@ _INLINE_BYTES = 1 << 18
 
 # A task leaves records unmerged so that the bits of a total do not depend on the grouping. This is
 # the largest number of large records per thread that it may leave: more would fill the memory of a
-# worker, and would be sent.
+# worker, and take long to send.
 _FEW_RECORDS = 2
 
 # Prefix of the names of tasks.
@@ -240,7 +240,7 @@ class GroupTasks:
     def graph_of_total(
         self, name: str, run: Callable[..., Any], call: tuple[Any, ...]
     ) -> tuple[dict[Key, GraphNode], list[Key]]:
-        """Return tasks as `graph` does, and a single key: pairs of large records are merged."""
+        """Return tasks as `graph` does, that merge large records in pairs; one key is left."""
         graph, records = self.runs(name, run, call)
         return graph, _merged(records, name, graph, 2, 1)
 
@@ -257,7 +257,7 @@ class GroupTasks:
         )
 
     def _own(self, number: int, keys: list[Key]) -> None:
-        """Assign nodes and their dependencies to a group; mark those of other groups as shared."""
+        """Assign nodes and their dependencies to a group; nodes of several groups become shared."""
         while keys:
             key = keys.pop()
             owner = self._owner.get(key)
@@ -294,7 +294,7 @@ def _merged(
     while len(records) > most:
         level += 1
         merged: list[Key] = []
-        # Tasks that merge first records have equally many, and no other task has more records.
+        # All tasks that merge first records have equally many, and no other task has more.
         n_tasks = -(-n_first // width)
         starts = [n_first * task // n_tasks for task in range(n_tasks)]
         others = max(2, n_first // n_tasks) if n_tasks else width

@@ -55,7 +55,7 @@ class Grouping(NamedTuple):
 
 
 def without_data(groups: Groups, threads: tuple[int, ...] = ()) -> Grouping:
-    """Return groups that are sent all of their data, with the threads of each."""
+    """Return a grouping in which no worker is expected to hold any data of the calls."""
     return Grouping(groups, ((),) * len(groups), threads=threads)
 
 
@@ -105,7 +105,7 @@ def grouped_by_holder(
 
 
 def _held_together(keys: Sequence[Key], holders: Mapping[Key, Sequence[str]]) -> tuple[Key, ...]:
-    """Return as many keys as possible; every worker that holds the first one holds all of them."""
+    """Return the most keys such that every worker that holds the first one holds all of them."""
     held = {key: frozenset(holders[key]) for key in keys if holders.get(key)}
     if not held:
         return ()
@@ -157,7 +157,7 @@ def shares(calls: Sequence[int], n: int) -> Groups:
 def groups_by_holder(
     holders: Sequence[Sequence[str]], threads: Mapping[str, int]
 ) -> dict[tuple[int, ...], int]:
-    """Return a group for each worker, of the calls whose data it holds, and its threads.
+    """Return, for each worker, the calls whose data it holds and the number of its threads.
 
     One task for all threads of a worker costs the scheduler less than one for each. Calls whose
     data no worker holds are grouped as if their blocks were streamed.

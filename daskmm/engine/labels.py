@@ -94,7 +94,7 @@ class LabelWriter:
 
 
 def holds_labels(path: str | Path) -> bool:
-    """Return whether there is an array of labels at a path or an URL, and no other file in it."""
+    """Return whether there is an array of labels at a path or a URL, and no other file in it."""
     try:
         array = zarr.open_array(str(path if is_remote(path) else local_path(path)), mode="r")
     except Exception:  # there is no readable array
@@ -130,7 +130,7 @@ def write_labels(
 
     Labels are −1 for outliers and rows without any value. Lazy ones (a dask Array or Series) are
     computed a few blocks at a time by the active scheduler; chunk sizes may be unknown. The path
-    gets all labels or, after an error, stays as it was; for an URL that fsspec knows, they are
+    gets all labels or, after an error, stays as it was; for a URL that fsspec knows, they are
     gathered in a temporary folder.
 
     Return the number of rows with each label, (largest label + 1,), and of those with the label −1.

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 
 def subtree_starts(n_calls: int, least: int) -> list[int]:
-    """Return the first calls of the subtrees of equal depth: at least `least`, if there are calls.
+    """Return the first call of each of at least `least` subtrees, or of as many as there are calls.
 
-    Their sizes differ by one at most.
+    The subtrees have equal depth, and their sizes differ by one at most.
     """
     ranges = [(0, n_calls)] if n_calls else []
     while len(ranges) < min(least, n_calls):

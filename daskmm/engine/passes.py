@@ -489,7 +489,7 @@ def _reduce_here(
 def _reduce_loaded(
     function: Callable[..., Any], arguments: Sequence[Arguments], shared: Arguments
 ) -> Any:
-    """Sum over data in this process, merged as a scheduler would, to the same bits."""
+    """Sum over data in this process, in the order of a scheduler, so that bits are equal."""
     calls = [functools.partial(function, *own, *shared) for own in arguments]
     with one_blas_thread():
         found = enumerate(run_on_threads(calls))

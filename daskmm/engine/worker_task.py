@@ -56,7 +56,7 @@ class Group(NamedTuple):
 
 
 class GroupQueue:
-    """Groups without inputs that the tasks of one process share.
+    """Groups without inputs, which the tasks of one process share.
 
     Tasks pull groups from this queue, so fast tasks take more, and tasks read ahead across groups.
     """
@@ -453,7 +453,7 @@ def _read_in(call: Call, step: int) -> str:
     if not hasattr(position, "described"):
         return f"block {call.number}"
     if pieces := getattr(position, "pieces", ()):
-        # Steps for an argument come right before the one that makes it.
+        # The steps that an argument needs come right before the step that makes the argument.
         places = {item.key: place for place, item in enumerate(own) if isinstance(item, TaskRef)}
         made = next(node.key for node, _ in call.steps[step:] if node.key in places)
         position = pieces[places[made] // 2]

@@ -118,7 +118,7 @@ class GramCosts:
         return Cost(seconds=seconds) if self._anneals_on_features else Cost()
 
     def sweeps(self) -> Cost:
-        """Return the cost of exact sweeps; one more scores runs that have not converged."""
+        """Return the cost of exact sweeps, and of one more for the cost of unconverged runs."""
         schedule = self.method.schedule
         annealing = 0 if self._anneals_on_features else annealing_steps(schedule)
         n_sweeps = min(annealing + _POLISHING_SWEEPS, schedule.max_iter)

@@ -61,7 +61,7 @@ def drawn_memberships(
 
 
 def labelled_memberships(labels: NDArray, weights: FloatArray, n_clusters: int) -> FloatArray:
-    """Return memberships with which each mean is the weighted mean of the rows of a label.
+    """Return memberships from labels: each mean is the weighted mean of the rows of a label.
 
     It raises ValueError if `labels` has not one integer per row, or a label from 0 to n_clusters -
     1 has no row of positive weight.

@@ -40,6 +40,6 @@ class Opening:
 
     @property
     def rows(self) -> Passes:
-        """Passes over the rows; used only if there are rows."""
+        """Passes over the rows; a precomputed matrix has none."""
         assert self.passes is not None
         return self.passes

@@ -36,8 +36,8 @@ Tile = tuple[int, int]
 FORMAT = "daskmm-gram"
 VERSION = 1
 
-# Numbers of errors that mean that there is nothing, or no store, at a path. Errors of zarr itself
-# have no number.
+# Error numbers for a path where there is nothing, or no store. Errors of zarr itself have no
+# number.
 _ELSE = {None, errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR}
 
 
@@ -88,7 +88,7 @@ def fingerprint(rows: FloatArray) -> str:
 
 
 def row_cuts(n_rows: int, tile_rows: int) -> list[slice]:
-    """Return the rows of each row of tiles."""
+    """Return the slice of the matrix's rows that each row of tiles covers."""
     return [slice(s, min(s + tile_rows, n_rows)) for s in range(0, n_rows, tile_rows)]
 
 

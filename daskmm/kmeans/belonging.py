@@ -187,7 +187,7 @@ def profile_of_sample(sample: Sample, state: CenterState) -> DistanceProfile:
 
 
 def shares_with_value(sample: Sample, state: CenterState) -> FloatArray:
-    """Return the share of each cluster's rows, in memory, that have a value, per feature.
+    """Return, for each feature, the share of each cluster's rows (in memory) that have a value.
 
     It is NaN for clusters without rows.
     """

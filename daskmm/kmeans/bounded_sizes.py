@@ -31,11 +31,12 @@ FloatArray = NDArray[np.float64]
 # where each of them reads the table.
 MOST_ROUNDS = 12
 STEPS, STEPS_STREAMED = 2, 1
-# Rows of a cluster that is divided, and number of light clusters that may be merged per division.
+# Number of rows on which a cluster is divided, and number of light clusters that may be merged for
+# each division.
 _MOST_ROWS, _CANDIDATES = 4096, 8
 # Number of partners of a light cluster, and entries of a tile of the costs of mergers.
 _PARTNERS, _TILE = 4, 1 << 20
-# Merged clusters gain rows in the steps after the merger.
+# Merged clusters weigh at most this share of the bound, since later steps may add rows.
 _ROOM = 0.95
 
 

@@ -130,7 +130,7 @@ class Bounds:
     def expect(
         self, prepared: dispatch.PreparedCenters, *, near: bool = False, afresh: bool = False
     ) -> None:
-        """Prepare a step at new centres, over the listed ones or, possibly afresh, over all."""
+        """Prepare a step at new centres, over the listed ones (`near`) or over all."""
         before = None if near or afresh or self.near else self.prepared
         self.moved = None if before is None else moves(before.centers, prepared.centers)
         self.near = near and self.prepared is not None
@@ -304,7 +304,7 @@ class KeptBounds:
         return start
 
     def after(self, centers: Sequence[FloatArray]) -> None:
-        """Keep the bounds for steps at the centres that the step made of each state."""
+        """Keep the bounds of each state for a later step at its new centres."""
         self._starts = []
         for own, start in zip(centers, self._present, strict=True):
             if start is None:

@@ -136,7 +136,7 @@ def divided(
     have parts.
     """
     k = len(state.centers)
-    # Parts are not known before the pass. No cluster draws more rows than twice a mean one.
+    # Parts are not known before the pass. No cluster draws more than twice the mean number of rows.
     most = 2 * ROWS_PER_CLUSTER * -(-n_clusters // k)
     found = passes.reduce(DrawnRows.of_block, coordinates, state, most, seed)
     parts, drawn = shared_out(_shares(found, by), n_clusters), found.merged()

@@ -42,7 +42,7 @@ _WIDE, _PARTITIONS_OF_WIDE = 128, 2
 # Largest number of rows per cluster among which candidates are sought. Twice as many take twice the
 # time and lower the cost by .1 % before the same steps follow.
 _ROWS_PER_CLUSTER = 32
-# Number of rows per cell from which the cells are formed, and of hard steps that form them.
+# Cells are formed from this many rows per cell, by this many hard steps.
 _ROWS_PER_CELL, _STEPS_TO_CELLS = 100, 5
 # Up to so many centres, a dense matrix of weights is multiplied faster than a sparse one is made.
 _FEW_CENTERS = 128

@@ -148,7 +148,7 @@ class ColumnTrials(OnSample):
         return feature_gains(within, null, self.varying, entropies)
 
     def halves(self, seed: int) -> list[tuple[NDArray[np.int64], ColumnTrials]]:
-        """Split the features that vary at random into two tables of the same sparse rows.
+        """Divide the varying features at random between two tables of the same sparse rows.
 
         Each half has its features and its table, which is dense if that is small.
         """
@@ -188,7 +188,7 @@ class ColumnTrials(OnSample):
         problem = sample_problem(rows, weights, PowerUpdate(distortion, partial), spread)
         critical = critical_power(rows, weights, distortion)
         states = annealed(problem, starts, KNOWING, critical)
-        # Rows of a null may lack all values; they are as near to one centre as to another.
+        # Rows of null data may lack all values; such a row is equally near to all centres.
         return [np.maximum(nearest(rows, replace(state, gaps=True)), 0) for state in states]
 
     def _partition(self, rows: Any, labels: Labels) -> Partition:

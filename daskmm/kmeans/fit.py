@@ -36,7 +36,8 @@ from daskmm.numerics.sparse_rows import SparseRows
 
 FloatArray = NDArray[np.float64]
 
-# Rows around which the first power of many clusters is chosen: so many, or so many per feature.
+# Number of rows from which the first power for many clusters is chosen: this many, or this many per
+# feature if that is more.
 _ROWS_NEARBY, _ROWS_PER_FEATURE = 10_000, 20
 # Iterations in a row with a relative change below `tol` that end the steps over the full data after
 # annealing on samples. One is enough: the annealing, which can stand still for a while, is over.
@@ -74,7 +75,7 @@ class CentersFit:
     # For each start of the outcome, its history on samples; empty if there was none.
     before: Sequence[list[IterationRecord]] = ()
     n_split: int = 0  # number of coincident centres that were moved
-    settled: bool = False  # whether turning the metric once more gains nothing
+    settled: bool = False  # whether learning the matrix once more gains nothing
     # The outcome whose largest cluster is smallest, once clusters have been divided.
     most_even: Outcome[CenterState] | None = None
     divided: bool = False  # whether no cluster that is too large can be divided further
@@ -234,7 +235,7 @@ def _split(fit: CentersFit) -> CentersFit:
 
 
 def _turned(fit: CentersFit) -> CentersFit:
-    """Learn the matrix of the Mahalanobis distance from the clusters, and the clusters anew."""
+    """Learn the matrix of the Mahalanobis distance from the clusters; find the clusters anew."""
     after = turned(fit.problem, fit.result, fit.method.schedule, fit.context)
     if after is None:
         return replace(fit, settled=True)
@@ -259,14 +260,15 @@ def _with_bounded_sizes(fit: CentersFit) -> CentersFit:
     if after is None:
         return replace(fit, divided=True)
     best = fit.result if fit.most_even is None else fit.most_even
-    # A little more even clusters are not worth a higher cost, unless they meet the bound.
+    # Clusters that are only a little more even are not worth a higher cost, unless they meet the
+    # bound.
     if _largest(after) <= max(fit.most, _MORE_EVEN * _largest(best)):
         best = after
     return replace(fit, result=after, most_even=best)
 
 
 def _most_even(fit: CentersFit) -> CentersFit:
-    """Take the outcome with the smallest largest cluster, which need not be the last one."""
+    """Take the outcome whose largest cluster is smallest; it need not be the last one."""
     assert fit.most_even is not None
     return replace(fit, result=fit.most_even)
 

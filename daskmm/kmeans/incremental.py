@@ -37,12 +37,12 @@ from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 
-# Better clusters are searched whenever the rows since the last search have the first of these
+# Better clusters are looked for whenever the rows since the last search have the first of these
 # shares of the weight of all rows. The second, smaller share suffices if new rows cost the third
 # number times as much as the rows of all calls.
 _RENEWED, _SOONER, _COSTLY = 0.3, 0.1, 1.25
-# Clusters are searched on the sample only while rows that are not in it have at most this share of
-# the weight.
+# Clusters are looked for on the sample only while rows outside of it have at most this share of the
+# weight.
 _UNSAMPLED = 0.1
 # The shorter memory fades this many times as fast. It replaces the longer one when new rows, before
 # they are added, cost less at its centres by more than this share.
@@ -92,7 +92,7 @@ class Majorizer(MeanSums):
         return replace(self.times(factor), n_rows=self.n_rows)
 
     def divided(self, renewal: Renewal, before: CenterState) -> Self:
-        """Return the record for better clusters, to which a sample says how rows are divided."""
+        """Return the record for better clusters; a sample shows how rows are divided among them."""
         weights, sums = renewal.divide(self.weights[:, None], self.sums)
         masses = self.denominators
         if masses is not None:
@@ -124,7 +124,7 @@ class Updates:
     records: KeyedRecords[Majorizer] = field(default_factory=KeyedRecords)  # records of the calls
     weight_since: float = 0.0  # weight of the rows that came after the last search
     shorter: ShorterMemory | None = None  # records that fade faster; None without a half-life
-    searches: bool = True  # whether better clusters are searched on the sample
+    searches: bool = True  # whether better clusters are looked for
     unsampled: float = 0.0  # weight that the rows of a fit still have; they are not in the sample
 
     @property
@@ -162,7 +162,7 @@ class Updates:
         return record.cost(state) / record.weight > _COSTLY * usual > 0
 
     def after(self, record: Majorizer, key: str | None, factor: float = 1.0) -> Updates:
-        """Return the records after a call: earlier ones fade, and that of the key is replaced."""
+        """Return the records after a call: earlier ones fade, and one with its key is replaced."""
         records = self.records.after(record, key, factor)
         return replace(self, records=records, unsampled=factor * self.unsampled)
 
@@ -267,7 +267,7 @@ def _stepped(
     reservoir = _without_call(updates.reservoir, key).faded(factor) + seen.drawn.faded(kept)
     since = updates.weight_since + weight
     updates = replace(updates, reservoir=reservoir, weight_since=since)
-    # The sample of other rows says nothing about the clusters of these.
+    # Rows that have not been sampled, those of a fit, may have clusters that the sample lacks.
     seen_all = updates.unsampled <= _UNSAMPLED * total.weight
     enough = since >= (_SOONER if sooner else _RENEWED) * total.weight
     if updates.searches and seen_all and enough:

@@ -3,8 +3,8 @@
 Far rows get no say in the scale, the number of clusters, feature weights, powers or starting
 centres. Several starts of trimmed k-means on the sample compete. No starting centre is one of the
 rows that are farthest from the earlier ones (Bhaskara, Vadgama & Xu, "Greedy sampling for
-approximate clustering in the presence of outliers", NeurIPS 2019), or else a far row would have a
-centre of its own, and be as near as can be.
+approximate clustering in the presence of outliers", NeurIPS 2019), since a far row that became a
+centre would count as near.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from daskmm.numerics.sparse_rows import SparseRows, has_holes
 
 FloatArray = NDArray[np.float64]
 
-# Number of starts, and largest number of hard steps. Which rows are far does not depend on the last
-# changes of the centres.
+# Number of starts, and largest number of hard steps. A few steps suffice: last changes of the
+# centres hardly change which rows are far.
 _STARTS, _STEPS = 4, 10
 
 

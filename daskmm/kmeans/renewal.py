@@ -33,8 +33,8 @@ from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 
-# The sample has a number of rows per cluster, but at least, and at most, a number in all; and at
-# most a number of bytes.
+# Rows of the sample: number per cluster, least and largest number in all, and largest number of
+# bytes.
 _PER_CLUSTER, _LEAST, _MOST, _BYTES = 200, 2000, 10_000, 8 << 20
 # Number of fresh starts, and least share by which one of them must lower the cost: smaller gains on
 # the sample do not carry over to all rows.

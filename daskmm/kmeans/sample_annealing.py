@@ -178,7 +178,7 @@ class Search:
     restarts: bool = False
     metric: Metric = PLAIN  # of the rows in the model's coordinates
     found: CenterState | None = None  # one more start, for hard steps alone
-    # One run per start, then one with hard steps only for each start that has both.
+    # One run per start; then, for starts that are run in both ways, one each with hard steps only.
     runs: Sequence[Run[CenterState]] = ()
     generation: int = 0  # number of recombinations so far
     settled: bool = False  # whether the last recombination gained too little for another one

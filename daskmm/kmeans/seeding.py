@@ -240,7 +240,7 @@ def _farthest_near(survey: Survey, candidates: FloatArray) -> float:
 def _at_least(
     centers: FloatArray, counts: FloatArray, n_clusters: int
 ) -> tuple[FloatArray, FloatArray]:
-    """Repeat candidates if few rows are distinct, so that there are fewer of them than clusters."""
+    """Repeat candidates if there are fewer than clusters, because few rows are distinct."""
     repeats = -(-n_clusters // len(centers))
     return np.tile(centers, (repeats, 1)), np.tile(counts, repeats) + np.finfo(float).tiny
 

@@ -62,7 +62,7 @@ class CenterState:
     # weights that are negligible next to it. None if they leave out nothing.
     shares: FloatArray | None = None
     relaxation: float = 1.0  # how far the step moves the centres, relative to the way to the means
-    n_relaxed: int = 0  # number of steps so far that moved them farther than that
+    n_relaxed: int = 0  # number of steps so far that moved centres beyond the means
     # Directions of partial distances, (n_directions, n_features); None where they are the principal
     # ones of the centres.
     directions: NDArray[np.float32] | None = None
@@ -82,7 +82,7 @@ class CenterState:
 
     @property
     def is_turn_of_lists(self) -> bool:
-        """Whether `n_relaxed` is none of 0, 2, 6, 14, 30, …, at which all centres are compared."""
+        """Whether lists suffice; if `n_relaxed` is 0, 2, 6, 14, 30, …, all centres are compared."""
         return bool((self.n_relaxed + 2) & (self.n_relaxed + 1))
 
     @functools.cached_property

@@ -130,7 +130,7 @@ class PowerUpdate(Update):
         return CenterState(allowed, s, None, self.distortion, self.partial, directions=found)
 
     def update(self, sums: CenterSums, state: CenterState, weight: float) -> CenterState:
-        """Move the centres to the weighted means, and those of emptied clusters by the rule."""
+        """Move the centres to the weighted means; `relocation` moves those of emptied clusters."""
         return self.relocation(moved_centers(sums, state), sums, state)
 
     def penalty(self, state: CenterState) -> float:
@@ -237,7 +237,7 @@ def repeated_centers(
     if separation > limit:
         return same
     if isinstance(distortion, Bregman) and len(centers) * centers.size <= _FEW_ELEMENTS:
-        # For few centres, the products below would take longer, with four times the evaluations.
+        # For few centres, the matrix products below would take longer than all differences.
         later, earlier = _pairs(len(centers))
         terms = distortion.elements(centers[later], centers[earlier])
         same[later[over_features(terms, w) <= limit]] = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from daskmm.mean_shift.representatives import STRAGGLING_EACH, stragglers
 from daskmm.mm.context import FitContext
 from daskmm.numerics.distances import squared_distances
 from daskmm.numerics.entropy import negative_entropy, softmin_weights
+from daskmm.numerics.information import resolution
 from daskmm.numerics.mean_shift import group_sums
 from daskmm.numerics.rows import Coordinates
 from daskmm.storage.records import registered
@@ -171,6 +173,21 @@ class Rows:
             varying = np.ptp(rows, axis=0) > 0
         start = Neighborhood.of(rows, weights, merge_tol)
         return cls(start, weights @ (rows * rows), float(weights.sum()), varying)
+
+    @functools.cached_property
+    def resolution(self) -> FloatArray:
+        """How much each feature's values tell, as in `information.resolution`, (n_features,)."""
+        first = self.start.representatives
+        return resolution(first.positions, first.multiplicity)
+
+    def unrounded(self, dispersion: FloatArray) -> FloatArray:
+        """Return the dispersion of the numbers that the features' values are rounded from.
+
+        Rows with equal values of a feature need not move in it. If nearly all rows are equal in a
+        feature, it would get all the weight.
+        """
+        told, variance = self.resolution, self.squares / self.weight
+        return (1.0 - told) * variance + told * dispersion
 
 
 def read_rows(passes: Passes, survey: Survey, merge_tol: float) -> tuple[Rows, NDArray[np.bool_]]:
@@ -332,6 +349,8 @@ def _after(
     weights = old.feature_weights
     if not rows.learned:
         dispersion = state.representatives.dispersion(rows.squares, rows.weight)
+        if settings.convention == "auto":
+            dispersion = rows.unrounded(dispersion)
         weights = softmin_weights(dispersion, settings.lam, rows.varying)
     record = BlurringRecord(
         iteration=number,

@@ -220,7 +220,7 @@ class Compression:
         return Cells.of(centers, self.survey, self.feature_weights, self.bandwidth)
 
     def drawn(self) -> FloatArray:
-        """Add rows to the centres that one pass draws by their distance from these."""
+        """Draw rows by their distance from the centres, in one pass; add them to the centres."""
         key = (self.seed, self.n_draws)
         cells = self._cells(self.centers)
         found: _Farther = self.passes.reduce(_farther, cells, self.bandwidth, self.n_drawn, key)

@@ -181,7 +181,7 @@ def _sums_of_strips(strips: list[slice], points: Points, own_share: FloatArray) 
 
 
 def _shifted_sums(points: Points, rows: NDArray[np.intp], lazy: bool) -> FloatArray:
-    """Compute kernel sums that underflowed again, without self term, each in its own scale."""
+    """Compute underflowed kernel sums anew, without self term, each in its own scale."""
     tasks = [(rows[start : start + TILE],) for start in range(0, len(rows), TILE)]
     found: list[FloatArray] = tree_reduce(
         _shifted_block, tasks, (points,), lazy and len(tasks) > 1, "blurring-shifted"

@@ -254,7 +254,7 @@ def sampled_table(X: Any, most: int) -> Any:
 
 
 def _with_model(X: Any, labels: Any) -> tuple[Any, Any, Any]:
-    """Return rows, and labels or the model in their place; None for the other one."""
+    """Return rows, labels and model; a model takes the place of labels, so one of these is None."""
     if hasattr(X, "predict"):  # the order of scikit-learn's scorers
         X, labels = labels, X
     if not hasattr(labels, "predict"):

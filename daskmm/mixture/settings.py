@@ -64,7 +64,7 @@ class Settings:
     tol: float  # least gain of the mean log-likelihood; a step that gains less ends the fit
     max_iter: int  # EM steps over the table
     n_starts: int  # starts on the sample; 0 if the components are given
-    # Number of starts that are tried before the others, which are tried unless these agree.
+    # Number of starts that are tried first; the others are tried unless these agree.
     n_first: int
     init_params: str = "kmeans"  # "kmeans", "k-means++" or "random_from_data"
     given: Given = Given()

@@ -23,16 +23,16 @@ FloatArray = NDArray[np.float64]
 
 # Position of the sample, which is one block.
 _HERE = Position(0, 0)
-# Number of EM steps by which splits of all components are compared, and of those that are combined
-# with merges; responsibility below which a split leaves out a row.
+# Splits of all components are compared after _FIRST_STEPS EM steps, and those that are combined
+# with mergers get _STEPS in all. They leave out rows with smaller responsibilities than
+# _NEGLIGIBLE.
 _FIRST_STEPS, _STEPS, _NEGLIGIBLE = 2, 8, 1e-2
 # Share of the largest variance below which an axis counts as having no length.
 _NO_LENGTH = 1e-12
-# Number of pairs whose merging loses least, and of components whose splitting gains most, that are
-# combined.
+# The _PAIRS pairs whose mergers lose least are combined with the _SPLITS splits that gain most.
 _PAIRS, _SPLITS = 4, 4
-# A pair and a split are tried if the pair loses less than this many times what the split gains, by
-# estimates. In moves that raised the likelihood the ratio was up to 1.1.
+# A merger and a split are tried together if the loss by the merger, as estimated, is less than this
+# many times the gain by the split. The ratio was up to 1.1 in moves that raised the likelihood.
 _MOST_LOSS = 3.0
 
 

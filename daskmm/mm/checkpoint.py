@@ -54,7 +54,7 @@ class _States:
 
     @classmethod
     def at(cls, path: str | Path) -> _States:
-        """Return the states at a path or an URL, which are copied from there."""
+        """Return the states at a path, or a local copy of those at a URL."""
         if not is_remote(path):
             return cls(local_path(path).expanduser().absolute())
         mirror = Mirror(str(path), _STATE.fullmatch)

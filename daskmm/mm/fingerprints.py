@@ -16,7 +16,7 @@ _IGNORED = (
     # The checkpoint holds the starts of a `warm_start`; `forget` concerns only `partial_fit`.
     *("warm_start", "forget"),
 )
-# Parameters that may be higher in the fit that resumes, which continues to the new bound.
+# Parameters that may be higher in the fit that resumes; it continues to the new bound.
 _RAISABLE = ("max_iter",)
 # Moments of the same rows agree to this tolerance, in units of the standard deviation: blocks that
 # are grouped differently are summed in another order.

@@ -1,4 +1,4 @@
-"""Records of the rows of calls; a record replaces that with the same key, and old ones fade."""
+"""Records of the rows of calls; a record replaces one with the same key, and old ones fade."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class KeyedRecords(Generic[R]):
         return replace(self, unkeyed=unkeyed, keyed=keyed)
 
     def after(self, record: R, key: str | None, factor: float = 1.0) -> Self:
-        """Return the records after a call: earlier ones fade, and that of the key is replaced."""
+        """Return the records after a call: earlier ones fade, and one with its key is replaced."""
         record = record.faded(self.kept(key))
         faded = self.each(lambda earlier: earlier.faded(factor))
         keyed, unkeyed = faded.keyed, faded.unkeyed

@@ -34,7 +34,7 @@ class Step(Generic[S]):
     objective: float  # weighted mean over the rows of M_s at the state before
     inertia: float  # weighted mean over the rows of the smallest distance at the state before
     penalty: float  # penalty term of f
-    hardness: float  # mean over the rows of the share of a row's weight that its nearest centre has
+    hardness: float  # mean over the rows of the nearest centre's share of a row's weight
     # Σφ per cluster, (n_clusters,); after a hard step, the sample weight of its rows.
     cluster_weights: FloatArray
     shift: float  # largest distance that a centre moved
@@ -42,7 +42,7 @@ class Step(Generic[S]):
     # Number of centres of the state before that coincide with another one. Steps that do not count
     # them say 0.
     coincident_centers: int
-    # Whether the next step does not depend on more than the state after this one.
+    # Whether the next step depends on nothing but the state after this one.
     resumable: bool = True
     # Whether the cost at the state before is exact; steps that compare rows with few centres may
     # find a larger one.

@@ -98,7 +98,7 @@ class BatchSums(Sums):
 
 
 def units_of(reference: BatchSums) -> tuple[FloatArray, FloatArray]:
-    """Return origins and units of statistics: their values, and standard deviations of one row."""
+    """Return origins of statistics (their values) and units (standard deviations of one row)."""
     values, variances, _ = reference.statistics()
     least = np.where(values == 0.0, _CONSTANT, _CONSTANT * np.abs(values))
     return values, np.maximum(np.sqrt(variances), least)

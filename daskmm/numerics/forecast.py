@@ -19,7 +19,7 @@ _DIFFERENT = 2.0
 # Variance of the logarithm of a squared step. It would be 4.93 if steps were independent, but
 # consecutive steps have a batch in common.
 _OF_STEP = 6.5
-# Smaller squared steps count as this one.
+# Squared steps below this value count as this value.
 _LEAST_STEP = 1e-6
 
 
@@ -171,7 +171,7 @@ def _usual_variance(weights: FloatArray) -> FloatArray:
 
 
 def moderated(ratios: FloatArray, degrees: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Move ratios of variances towards their common value, the more the less they differ.
+    """Move ratios of variances towards their common value, by more if they differ less.
 
     The result is the posterior ratios, and their degrees of freedom; 1 and infinite without any
     information (Smyth, "Linear models and empirical Bayes methods for assessing differential

@@ -51,8 +51,8 @@ class Components:
     # Upper triangular matrices U, where U Uᵀ is the inverse covariance, or inverse standard
     # deviations, in the same shape.
     factors: FloatArray
-    # Degrees of freedom of t distributions, whose `covariances` are Σ, by which distances are
-    # measured, (n_components,); None for normal components.
+    # Degrees of freedom of t distributions, (n_components,); None for normal components. The
+    # `covariances` of t distributions are the matrices Σ of their distances.
     degrees: FloatArray | None = None
 
     @classmethod

@@ -11,7 +11,7 @@ from scipy.special import ndtri
 
 FloatArray = NDArray[np.float64]
 
-# Share of a feature's variance that counts as within the clusters at least.
+# Least share of a feature's variance that counts as within the clusters.
 LEAST_WITHIN = 1e-3
 
 
@@ -53,6 +53,27 @@ def normal_scores(rows: FloatArray, weights: FloatArray) -> FloatArray:
         below = np.cumsum(at) - at
         scores[:, feature] = ndtri((below + 0.5 * at) / weights.sum())[places]
     return scores
+
+
+def resolution(rows: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return how much of a normal number each feature's value tells, compared with distinct values.
+
+    Values are taken for normal numbers that were rounded and kept their order. A value with the
+    share s of the weight says that its number lies between two quantiles, and the means of the
+    numbers given the values have the variance Σ (φ(z_below) − φ(z_above))² / s. An even flag has
+    .64 of the variance of distinct values, a flag of 2 % has .12; a constant feature has 0. Weights
+    are positive.
+    """
+    told = np.empty(rows.shape[1])
+    for feature, values in enumerate(rows.T):
+        order = np.lexsort((weights, values))
+        below = np.concatenate([[0.0], np.cumsum(weights[order]) / weights.sum()])
+        density = np.exp(-0.5 * np.square(ndtri(np.minimum(below, 1.0))))
+        edges = np.flatnonzero(np.diff(values[order], prepend=np.nan, append=np.nan))
+        distinct = np.square(np.diff(density)) / np.diff(below)
+        found = np.square(np.diff(density[edges])) / np.diff(below[edges])
+        told[feature] = found.sum() / max(distinct.sum(), np.finfo(float).tiny)
+    return told
 
 
 def partition(

@@ -179,7 +179,8 @@ def merging_groups(positions: FloatArray, tol: float, seed: int) -> NDArray[np.i
     cells = places.astype(np.int64)
     factors = rng.integers(np.iinfo(np.int64).max, size=p) | 1
     _, first, groups = np.unique(cells @ factors, return_index=True, return_inverse=True)
-    # Different cells hardly ever have the same of 2⁶⁴ sums; if they do, nothing is merged.
+    # Sums of different cells are hardly ever equal, as they have 64 bits; if they are, nothing is
+    # merged.
     if len(first) == n or (cells != cells[first[groups]]).any():
         return None
     return groups

@@ -57,7 +57,7 @@ class Coordinates:
         if isinstance(rows, SparseRows):
             if self.mean.any():
                 raise TypeError(
-                    "Rows are sparse, but the model was fitted to dense ones. Give those."
+                    "Rows are sparse, but the model was fitted to dense ones. Give dense rows."
                 )
             return rows.with_data(rows.data / self.scale[rows.indices])
         z = np.subtract(rows, self.mean, dtype=np.float64)

@@ -128,7 +128,7 @@ def fit_dense(rows: Any, n_copies: int = 1) -> bool:
 
 
 def few_dense(rows: Any, weights: FloatArray) -> tuple[NDArray, FloatArray]:
-    """Return dense rows unchanged; of sparse ones, evenly spaced rows as at most 64 MB dense."""
+    """Return dense rows unchanged, and sparse ones as evenly spaced dense rows of at most 64 MB."""
     if not isinstance(rows, SparseRows):
         return rows, weights
     most = max(_FEW_ROWS, FEW_BYTES // (8 * rows.shape[1]))

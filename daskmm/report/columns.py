@@ -51,7 +51,7 @@ class Profile:
     what: str  # the texts are: "mean", "share", "commonest levels" or "time of the year"
     texts: list[str]  # mean, share or commonest levels of each cluster
     overall: str  # the same of all rows
-    briefs: list[str]  # words for each cluster in a sentence
+    briefs: list[str]  # what a sentence says of each cluster
     # What else is known of each cluster: the ends of the middle half of its values, or the share of
     # those that are not 0.
     notes: list[str]
@@ -180,7 +180,7 @@ class _Column:
         return replace(profile, briefs=[self._commoner(own, levels) for own in self.means])
 
     def _commoner(self, own: FloatArray, levels: list[str]) -> str:
-        """Name the level that is commoner in a cluster than in all rows by most."""
+        """Name the level whose share in a cluster exceeds that in all rows by most."""
         if np.isnan(own).any():
             return f"{self.name} {_ABSENT}"
         level = int(np.argmax(own - self.overall))

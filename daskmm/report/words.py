@@ -18,7 +18,7 @@ from daskmm.storage.readable import readable_share
 FloatArray = NDArray[np.float64]
 
 # Number of columns and clusters that sentences name. Clusters differ in a column if they explain at
-# least this share of its variation, and hardly differ if they explain less than that share.
+# least the share _MATTERS of its variation, and hardly differ if they explain less than _HARDLY.
 _COLUMNS, _CLUSTERS = 3, 4
 _MATTERS, _HARDLY = 0.1, 0.05
 # Shares of missing values are told by cluster if they differ so much from that of all rows.

@@ -24,8 +24,8 @@ from daskmm.storage.atomic import written_whole
 T = TypeVar("T")
 
 _VERSION = 1
-# The file begins with the length of the header, and the header with its digest, which is computed
-# with these zeros in its place.
+# The file begins with the length of the header, and the header begins with a digest of the file.
+# These zeros take the place of the digest while it is computed.
 _LENGTH = struct.Struct("<Q")
 _BEGINNING, _ZEROS = b'{"__metadata__": {"digest": "', b"0" * 32
 _DIGEST = slice(_LENGTH.size + len(_BEGINNING), _LENGTH.size + len(_BEGINNING) + len(_ZEROS))

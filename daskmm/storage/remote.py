@@ -35,19 +35,19 @@ logger = logging.getLogger("daskmm")
 # Object that lists the objects of an upload until it is complete.
 UNFINISHED = ".daskmm-upload"
 
-# The single slash is what pathlib makes of an URL: "s3:/bucket".
+# The single slash is what pathlib makes of a URL: "s3:/bucket".
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 def is_remote(path: str | Path) -> bool:
-    """Return whether a path is an URL of something other than local files."""
+    """Return whether a path is a URL of something other than local files."""
     return bool(_URL.match(str(path))) and not str(path).startswith("file:/")
 
 
 def local_path(path: str | Path, what: str = "This") -> Path:
     """Return a path of this machine; the scheme ``file://`` is removed.
 
-    It raises ValueError for an URL with another scheme; the message begins with `what`.
+    It raises ValueError for a URL with another scheme; the message begins with `what`.
     """
     if is_remote(path):
         raise ValueError(
@@ -91,7 +91,7 @@ def patiently(request: Callable[[], Any], path: str | Path) -> Any:
 
 
 def check_new(path: str | Path) -> None:
-    """Raise FileExistsError if there is something at a path or an URL."""
+    """Raise FileExistsError if there is something at a path or a URL."""
     if not is_remote(path):
         check_absent(local_path(path))
     elif exists(path):
@@ -104,14 +104,14 @@ def inside(path: str | Path, name: str) -> str | Path:
 
 
 def exists(path: str | Path) -> bool:
-    """Return whether there is something at a path or an URL."""
+    """Return whether there is something at a path or a URL."""
     if not is_remote(path):
         return local_path(path).exists()
     return bool(_Store(path).request("exists"))
 
 
 def check_writable(url: str) -> None:
-    """Write an empty object beside an URL, and remove it.
+    """Write an empty object beside a URL, and remove it.
 
     It raises OSError if that is not possible; the message has the store's reason.
     """
@@ -137,7 +137,7 @@ def names_in(path: str | Path) -> set[str]:
 def uploaded(
     url: str, last: str, replaced: Callable[[str], object] | None = None
 ) -> Iterator[Path]:
-    """Yield a local path that is uploaded to an URL at the end, unless an error is raised.
+    """Yield a local path that is uploaded to a URL at the end, unless an error is raised.
 
     The caller makes a folder or one file there. `last` is the file that readers of the folder look
     for first. It is uploaded last; if a folder is replaced, it is removed first, so that a crash
@@ -190,7 +190,7 @@ def _unfinished(store: _Store, scratch: Path) -> set[str]:
 
 @contextmanager
 def downloaded(url: str, *parts: str) -> Iterator[Path]:
-    """Yield a local copy of a file or folder at an URL, or of some files and folders in it.
+    """Yield a local copy of a file or folder at a URL, or of some files and folders in it.
 
     The name of a file at the URL itself is "". It raises FileNotFoundError if there is nothing at
     the URL, and ValueError if the name of an object leads out of the folder.
@@ -254,7 +254,7 @@ def _as_os_errors() -> Iterator[None]:
 
 
 class _Store:
-    """Objects below an URL, by their names relative to it."""
+    """Objects below a URL, by their names relative to it."""
 
     def __init__(self, url: str | Path) -> None:
         import fsspec
@@ -301,5 +301,5 @@ class _Store:
 
 
 def _whole(url: str | Path) -> str:
-    """Return an URL with both of its slashes, which pathlib reduces to one."""
+    """Return a URL with both of its slashes, which pathlib reduces to one."""
     return re.sub(r"^([A-Za-z][A-Za-z0-9+.-]+):/+", r"\1://", str(url))

@@ -126,7 +126,7 @@ def recall(
 def _rows_at(
     rows: NDArray, weights: NDArray | None, position: Position, numbers: NDArray[np.int64]
 ) -> list[NDArray]:
-    """Return the rows of a block with some numbers, which ascend."""
+    """Return the rows of a block that have these numbers, given in ascending order."""
     low, high = np.searchsorted(numbers, (position.start, position.start + len(rows)))
     return [rows[numbers[low:high] - position.start]]
 
@@ -145,7 +145,7 @@ class _Found:
     def with_rows(
         self, distances: FloatArray, labels: NDArray[np.int32], sizes: NDArray[np.int64]
     ) -> Self:
-        """Return the nearest rows of these and some others, of which there are `sizes`."""
+        """Return the nearest rows among these and others; `sizes` has the numbers of the others."""
         k = self.distances.shape[1]
         distances = np.hstack([self.distances, distances])
         labels = np.hstack([self.labels, labels])

@@ -128,7 +128,7 @@ def test_independent_features_are_counted_by_eigenvalues():
         assert independent_features(rows, np.ones(shape[0])) == pytest.approx(expected)
 
 
-def test_a_feature_said_thrice_counts_once():
+def test_a_feature_that_is_repeated_counts_once():
     rng = np.random.default_rng(3)
     feature = rng.normal(size=(100, 1))
     ones = np.ones(100)
@@ -330,7 +330,7 @@ def test_noise_has_no_clusters(p):
 
 
 @pytest.mark.parametrize("X", [np.ones((30, 3)), np.zeros((1, 2))])
-def test_nothing_to_tell_apart(X):
+def test_rows_that_do_not_differ_are_one_cluster_with_a_warning(X):
     with pytest.warns(UserWarning, match="worth more than one cluster"):
         path = bandwidth_path(X, random_state=0)
     assert set(path.n_clusters) == {1}

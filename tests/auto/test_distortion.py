@@ -69,7 +69,7 @@ def test_outliers_want_a_distance_that_is_not_squared(seed):
     )
 
 
-def test_where_others_tell_no_more_the_first_is_taken():
+def test_the_first_distortion_is_taken_where_others_explain_no_more():
     choice = choose_distortion(X, 4, random_state=0)
     assert choice.distortions == ("sqeuclidean", "euclidean", "manhattan")
     assert choice.distortion == "sqeuclidean"
@@ -113,7 +113,7 @@ def test_scales_matter_only_where_features_are_not_standardised():
         ({"sample_size": 3}, "sample_size == 3"),
     ],
 )
-def test_what_cannot_be_tried_is_refused(asked, message):
+def test_distortions_that_cannot_be_tried_are_refused(asked, message):
     with pytest.raises(ValueError, match=message):
         choose_distortion(X, 4, **asked)
 

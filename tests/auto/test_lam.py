@@ -56,7 +56,7 @@ def naive_within(rows, weights, labels):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_is_within_clusters(seed):
+def test_variance_within_clusters_is_that_of_naive_loops(seed):
     rng = np.random.default_rng(seed)
     rows, weights = rng.normal(size=(40, 4)) * [1, 5, 0.1, 0] + 3, rng.uniform(0.1, 2, 40)
     labels = rng.integers(5, size=40) * 3

@@ -56,7 +56,7 @@ def test_features_that_others_predict_are_kept(few, larger):
 
 
 @pytest.mark.long
-def test_what_is_left_as_it_is(few):
+def test_noise_and_rows_that_fit_dense_are_left_as_they_are(few):
     X, *_ = few
     noise = csr_array(random_array((4000, 3000), density=0.03, rng=np.random.default_rng(0)))
     survey = surveyed(noise, 4)
@@ -83,7 +83,7 @@ def test_genes_that_tell_cell_types_apart_are_found(few, lazy):
     assert np.isin(np.argsort(-model.feature_weights_)[:40], telling).mean() > 0.95
 
 
-def test_values_are_taken_out():
+def test_values_of_left_out_features_are_no_longer_stored():
     X = random_array((30, 20), density=0.3, format="csr", rng=np.random.default_rng(0))
     rows, left_out = canonical(csr_array(X)), np.arange(20) % 3 == 0
     left = zeroed(rows, left_out)

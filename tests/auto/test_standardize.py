@@ -130,7 +130,7 @@ def test_rare_flags_and_constants_make_no_row_far():
 
 
 @pytest.mark.parametrize("cls", [KMeans, PowerKMeans])
-def test_loud_noise_is_told_to_be_quiet(cls, tmp_path):
+def test_features_with_loud_noise_are_standardised(cls, tmp_path):
     model = cls(4, random_state=0).fit(LOUD)
     same = cls(4, standardize=True, random_state=0).fit(LOUD)
     np.testing.assert_array_equal(model.cluster_centers_, same.cluster_centers_)
@@ -157,7 +157,7 @@ def test_wine_is_standardised():
     assert adjusted_rand_score(truth, model.labels_) > 0.85
 
 
-def test_nothing_is_read_for_it_and_chunks_do_not_matter():
+def test_the_choice_reads_nothing_and_does_not_depend_on_chunks():
     source = CountingSource(LOUD)
     settings = {"n_clusters": "auto", "standardize": "auto", "sample_size": 300}
     model = KMeans(random_state=0, **settings).fit(source.as_dask((130, -1)))
@@ -203,7 +203,7 @@ def test_hundreds_of_clusters_are_tried_with_few():
     assert model.standardize_path_.n_clusters == 32
 
 
-def test_it_says_in_words_what_was_chosen():
+def test_the_choice_says_in_words_what_was_chosen():
     model = KMeans(4, n_init=1, random_state=0).fit(LOUD)
     words = str(model.standardize_path_)
     assert words.startswith("standardised: clusters gain ")

@@ -84,7 +84,7 @@ def test_unknown_categories_are_refused_unless_they_count_as_missing(here, capsy
         ("flights.parquet", ["--categories", "delay"], "has no category 'delay'"),
     ],
 )
-def test_what_is_no_category_is_told(source, options, told, here, capsys):
+def test_categories_and_dates_that_do_not_fit_are_refused(source, options, told, here, capsys):
     assert main(["fit", source, "-k", "3", *options, *QUIET]) == 2
     assert told in capsys.readouterr().err
 

@@ -99,7 +99,7 @@ def test_paths_that_are_no_store_are_refused(capsys, tmp_path, action):
 
 
 @pytest.mark.parametrize("action", ["verify", "info"])
-def test_help_teaches(capsys, action):
+def test_help_shows_an_example(capsys, action):
     code, out, _ = gram(capsys, action, "--help")
     assert code == 0
     assert "example:" in out

@@ -385,7 +385,7 @@ def test_the_sample_is_read_with_the_labels(tmp_path, table):
     assert sorted(loads) == list(range(0, 1200, 100))
 
 
-def test_help_teaches(capsys):
+def test_help_of_each_command_shows_an_example(capsys):
     assert main(["--help"]) == 0
     assert "a first session" in capsys.readouterr().out
     for command in ("demo", "fit", "predict", "inspect", "plan"):

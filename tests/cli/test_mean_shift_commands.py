@@ -28,7 +28,7 @@ def run(capsys, *arguments):
     return (code, *capsys.readouterr())
 
 
-def test_fit_inspect_and_predict(table, tmp_path, capsys):
+def test_a_mean_shift_is_fitted_inspected_and_predicts(table, tmp_path, capsys):
     out = tmp_path / "run"
     fit = ["fit", table, "--model", "mean-shift", "--bandwidth", 0.06, "--out", out]
     code, text, progress = run(capsys, *fit)
@@ -87,7 +87,9 @@ def test_warnings_are_kept(table, tmp_path, capsys):
         (["--model", "kernel"], "arguments are required: -k"),
     ],
 )
-def test_errors_that_the_user_can_mend(table, tmp_path, capsys, arguments, message):
+def test_arguments_that_do_not_fit_are_refused_in_a_line(
+    table, tmp_path, capsys, arguments, message
+):
     code, _, errors = run(capsys, "fit", table, *arguments, "--out", tmp_path / "run")
     assert code == 2
     assert message in errors

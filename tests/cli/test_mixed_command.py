@@ -93,7 +93,7 @@ def test_unseen_categories_are_refused_unless_they_count_as_missing(customers, c
         (["people", "-k", "3"], "not numeric: 'customer'.*--distortion mixed"),
     ],
 )
-def test_what_cannot_be_read_so(customers, capsys, arguments, message):
+def test_inputs_without_mixed_columns_are_refused(customers, capsys, arguments, message):
     customers.to_csv("rows.csv", index=False)
     assert main(["fit", *arguments, "--out", "run", "--quiet"]) == 2
     assert re.search(message, capsys.readouterr().err)

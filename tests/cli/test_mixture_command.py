@@ -25,7 +25,7 @@ def run(capsys, *arguments):
     return (code, *capsys.readouterr())
 
 
-def test_fit_plan_inspect_and_predict(table, tmp_path, capsys):
+def test_a_mixture_is_fitted_planned_inspected_and_predicts(table, tmp_path, capsys):
     out, own = tmp_path / "run", ["--model", "mixture", "-k", 3, "--covariance-type", "diag"]
     code, text, progress = run(capsys, "fit", table, *own, "--out", out, "--report")
     assert code == 0, progress

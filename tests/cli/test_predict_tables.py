@@ -310,7 +310,7 @@ def test_labels_are_replaced_whole_or_not_at_all(folder, tmp_path, capsys, out):
     assert content(place) == former
 
 
-def test_what_is_not_replaced(folder, tmp_path, capsys):
+def test_overwrite_replaces_nothing_but_labels(folder, tmp_path, capsys):
     people().to_csv(tmp_path / "rows.csv", index=False)
     np.save(tmp_path / "rows.npy", people()[FEATURES].to_numpy())
     (tmp_path / "parts").mkdir()

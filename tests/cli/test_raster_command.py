@@ -36,7 +36,7 @@ def ran(capsys, *arguments):
 
 @pytest.mark.in_turn("name")
 @pytest.mark.parametrize("name", ["scene.nc", "scene.zarr"])
-def test_fit_plan_and_predict(name, scene, capsys, tmp_path):
+def test_a_raster_is_planned_fitted_and_predicted(name, scene, capsys, tmp_path):
     folder, cover = tmp_path, scene[1]
     source = [f"{scene[0] / name}::colors", "--feature-dim", "band"]
     model = ["-k", 2, "--missing", "partial", "--empty-rows", "label"]

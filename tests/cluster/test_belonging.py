@@ -171,7 +171,7 @@ def test_a_share_of_outliers_lies_between_0_and_1(share):
         quick(KMeans).fit(X).predict(X, outliers=share)
 
 
-def test_saved_models_keep_it(tmp_path):
+def test_saved_models_keep_memberships_and_outliers(tmp_path):
     model = quick(KMeans).fit(X)
     model.save(tmp_path / "model")
     again = load(tmp_path / "model")

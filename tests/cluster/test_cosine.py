@@ -115,7 +115,7 @@ def test_a_mean_without_direction_leaves_the_centre():
     np.testing.assert_allclose(after, [before[0], [0, -np.sqrt(0.5)]], rtol=1e-15)
 
 
-def test_the_critical_power_is_where_coincident_centres_part():
+def test_coincident_centres_part_below_the_critical_power():
     X, _ = directions(n=400, k=1, noise=0.5)
     z = SphereCoordinates(6).to_model(X)
     distortion = DISTORTIONS["cosine"].around(z.mean(axis=0), z.var(axis=0))
@@ -172,7 +172,7 @@ def test_rows_of_zeros_are_labelled_and_have_no_weight(cls):
         assert -model.score(rows) == pytest.approx(expected.inertia_, rel=1e-9)
 
 
-def test_parameters_that_it_does_not_have():
+def test_parameters_that_do_not_suit_directions_are_refused():
     X, _ = directions()
     for parameters in ({"standardize": True}, {"missing": "partial"}):
         with pytest.raises(ValueError, match="directions of whole rows"):

@@ -46,7 +46,7 @@ def test_a_feature_without_weight_does_not_count():
 
 
 @pytest.mark.parametrize("other", [{"distortion": "manhattan"}, {"missing": "partial"}])
-def test_what_scikit_learn_has_not_is_refused(other):
+def test_models_without_counterpart_in_scikit_learn_are_refused(other):
     model = KMeans(3, random_state=0, **other).fit(X)
     with pytest.raises(ValueError, match="scikit-learn's KMeans"):
         model.to_sklearn()

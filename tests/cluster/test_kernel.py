@@ -776,7 +776,7 @@ def long(*values):
     ("name", "least"),
     [long("yale", 0.59), ("lung_small", 0.71), long("coil20", 0.78), long("isolet", 0.735)],
 )
-def test_kernel_power_k_means_on_real_data(name, least):
+def test_kernel_power_k_means_is_as_good_as_the_paper_on_real_data(name, least):
     """As good as the paper, and at least as low as kernel k-means from the same starts."""
     data, truth, k = real(name)
     scores, wins = [], 0
@@ -795,7 +795,7 @@ def test_kernel_power_k_means_on_real_data(name, least):
     ("name", "least", "seeds"),
     [long("yale", 0.50, 5), long("orl", 0.77, 5), long("coil20", 0.77, 2)],
 )
-def test_multi_kernel_power_k_means_on_real_data(name, least, seeds):
+def test_multi_kernel_power_k_means_is_as_good_as_the_paper_on_real_data(name, least, seeds):
     data, truth, k = real(name)
     scores = [
         normalized_mutual_info_score(
@@ -901,7 +901,9 @@ def test_kernel_values_of_other_rows_are_refused():
     ],
     ids=["NaN", "all NaN", "columns", "1D", "negative", "text"],
 )
-def test_a_kernel_that_returns_what_is_no_kernel(kernel, message, gram, small_tiles, tmp_path):
+def test_a_kernel_with_values_that_are_no_kernel_is_refused(
+    kernel, message, gram, small_tiles, tmp_path
+):
     assert squared(X, X).max() > 30
     gram = tmp_path / "gram" if gram == "stored" else gram
     with pytest.raises(ValueError, match=message):

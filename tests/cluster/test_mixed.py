@@ -546,7 +546,7 @@ def test_an_empty_batch_has_no_labels():
             daskmm.monitor(model, X).look(X[:0])
 
 
-def test_what_cannot_be_used_is_said():
+def test_frames_and_parameters_that_cannot_be_used_are_refused():
     frame, _ = table(60)
 
     def fit(X=frame, cls=KMeans, n_clusters=2, **options):
@@ -641,7 +641,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_partitions_that_are_not_what_the_frame_says(fault):
+def test_values_of_another_kind_in_a_partition_are_named(fault):
     change, meta, said = FAULTS[fault]
     lazy = in_three(change, None if meta is None else meta())
     options = {"distortion": "mixed", "metric_params": {"dates": ["day:trend"]}, "n_init": 1}
@@ -655,7 +655,7 @@ def dask_texts_as_they_are():
     return dask.config.set({"dataframe.convert-string": False})
 
 
-def test_partitions_that_differ_and_can_be_read():
+def test_partitions_with_other_dtypes_are_read():
     frame = people()
     options = {"distortion": "mixed", "metric_params": {"dates": ["day:trend"]}, "n_init": 1}
     expected = KMeans(2, random_state=0, **options).fit(frame)
@@ -669,7 +669,7 @@ def test_partitions_that_differ_and_can_be_read():
         assert computed(KMeans(2, **options).fit(gone).labels_).shape == (90,)
 
 
-def test_columns_that_tell_nothing():
+def test_columns_without_values_are_refused_and_constant_ones_get_no_weight():
     frame = people()
     options = {"distortion": "mixed", "metric_params": {"dates": ["day:trend"]}, "n_init": 1}
     gone = {"size": "float64", "city": "object", "member": "boolean", "day": "datetime64[ns]"}

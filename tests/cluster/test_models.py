@@ -297,7 +297,7 @@ def test_a_model_is_replaced_when_asked(tmp_path):
     assert [item.name for item in tmp_path.iterdir()] == ["model"]
 
 
-def test_overwrite_where_there_is_nothing(tmp_path):
+def test_overwrite_saves_where_there_is_nothing(tmp_path):
     saved(tmp_path / "model", overwrite=True)
     assert isinstance(load(tmp_path / "model"), PowerKMeans)
 
@@ -463,7 +463,7 @@ def test_shapes_of_kernel_models_that_disagree_are_refused(tmp_path):
             load(tmp_path / fit)
 
 
-def test_nothing_at_the_path(tmp_path):
+def test_a_path_that_does_not_exist_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"absent does not exist"):
         load(tmp_path / "absent")
 

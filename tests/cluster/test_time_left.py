@@ -55,7 +55,7 @@ def test_a_stage_far_along_is_told_by_its_own_pace():
     assert left.seconds(99.0) == pytest.approx(left.seconds(21.0) - 20.0)
 
 
-def test_what_a_resumed_fit_had_done_tells_nothing_of_its_speed():
+def test_work_of_earlier_runs_does_not_count_in_the_speed_of_a_resumed_fit():
     left = clocked()
     left.follow("first pass", None, 0.0)
     left.follow("starting centres", [np.ones(3)], 1.0)

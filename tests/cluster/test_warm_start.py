@@ -75,7 +75,7 @@ def test_models_that_cannot_be_continued_are_refused():
         quick(KMeans, init=object()).fit(X)
 
 
-def test_clones_saved_models_and_checkpoints(tmp_path):
+def test_clones_saved_models_and_checkpoints_keep_the_given_model(tmp_path):
     X, _ = blobs()
     first = quick(KMeans).fit(X)
     model = clone(quick(KMeans, init=FrozenEstimator(first), checkpoint=tmp_path / "state")).fit(X)

@@ -193,7 +193,7 @@ def test_the_form_of_the_rows_changes_no_bound(dtype):
 
 @pytest.mark.parametrize("n", [10, 1000])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e200])
-def test_rows_that_cannot_be_served_are_told(n, bad):
+def test_rows_that_overflow_or_are_not_finite_give_no_bounds(n, bad):
     rows, centers = np.random.default_rng(3).normal(size=(n, 2)), np.eye(2)
     rows[7, 1] = bad
     known = np.empty(n, np.int32), np.empty(n), np.empty(n)

@@ -136,7 +136,7 @@ def test_near_ties_in_single_precision_are_told_in_double():
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
-def test_the_first_of_tied_centres_serves(dtype):
+def test_rows_between_tied_centres_go_to_the_first(dtype):
     rng = np.random.default_rng(7)
     rows = rng.integers(-3, 4, size=(5_000, 2)).astype(dtype)
     centers = np.array([[4.0, 0.0], [0.0, 4.0], [-4.0, 0.0], [0.0, -4.0], [4.0, 0.0]])
@@ -175,7 +175,9 @@ def test_labels_and_cost_are_right_for_rows_of_any_size(scale):
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e160])
 @pytest.mark.parametrize("w", [None, np.array([1.0, 0.0, 0.0])], ids=["", "feature weights"])
-def test_rows_that_cannot_be_served_are_refused_in_the_same_words(function, dtype, bad, w):
+def test_rows_that_overflow_or_are_not_finite_are_refused_in_the_words_of_numpy(
+    function, dtype, bad, w
+):
     if dtype == "f4" and bad == 1e160:
         return
     rows = np.random.default_rng(9).normal(size=(6_000, 3)).astype(dtype)

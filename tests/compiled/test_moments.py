@@ -132,7 +132,7 @@ def test_moments_far_from_the_origin_do_not_cancel(offset):
 
 
 @pytest.mark.parametrize("light", [1e-300, 1e-20, 1e-3])
-def test_outlying_rows_that_come_first_but_hardly_weigh(light):
+def test_far_rows_of_hardly_any_weight_that_come_first_cost_no_digits(light):
     rng = np.random.default_rng(10)
     rows = rng.normal(size=(3_000, 50))
     v = rng.uniform(size=3_000)

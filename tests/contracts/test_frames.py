@@ -175,7 +175,7 @@ def test_columns_are_found_by_name(cls):
         model.predict(twice)
 
 
-def test_series_of_a_pandas_frame_where_pandas_is_asked_for():
+def test_labels_of_a_pandas_frame_are_a_series_where_pandas_is_asked_for():
     model = quick(KMeans).set_output(transform="pandas")
     labels = model.fit_predict(FRAME)
     pd.testing.assert_series_equal(labels, model.predict(FRAME))

@@ -213,7 +213,7 @@ def test_distances_that_float32_does_not_hold_are_refused(cls):
 
 
 @each_estimator
-def test_scalar_weights_of_rows_that_are_not_counted(cls):
+def test_a_scalar_weight_holds_for_rows_that_are_not_counted(cls):
     data = lazy()
     unknown = da.Array(data.dask, data.name, ((np.nan,) * 4, (5,)), meta=data._meta)
     found = quick(cls, init=X[:4]).fit(unknown, sample_weight=2.0)

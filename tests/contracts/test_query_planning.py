@@ -125,7 +125,7 @@ def test_the_kind_is_the_one_that_was_asked_for():
 @pytest.mark.in_turn("form")
 @pytest.mark.parametrize("cls", EVERY)
 @pytest.mark.parametrize("form", ["array", "frame"])
-def test_each_estimator_on_a_cluster(cls, form, local_client):
+def test_each_estimator_fits_on_a_cluster_as_in_memory(cls, form, local_client):
     data, expected = FORMS[form](), estimator(cls).fit(X).labels_
     model = estimator(cls).fit(data)
     np.testing.assert_array_equal(in_memory(model.labels_), expected)
@@ -169,7 +169,7 @@ def test_weights_of_any_form_give_the_same_fit(kind):
     assert_same_model(quick(KMeans).fit(data, sample_weight=weights), expected)
 
 
-def test_persisted_rows_on_a_cluster(local_client):
+def test_persisted_rows_on_a_cluster_give_the_labels_of_those_in_memory(local_client):
     model = quick(KMeans).fit(lazy().persist())
     np.testing.assert_array_equal(in_memory(model.labels_), quick(KMeans).fit(X).labels_)
 
@@ -288,7 +288,7 @@ def test_arrays_are_made_of_tasks_and_get_known_sizes():
     assert array_inside(da.from_array(stored, chunks=(60, 3), name=False)) is stored
 
 
-def test_simulated_rows_and_blocks():
+def test_simulated_rows_and_their_blocks_do_not_depend_on_chunks():
     rows, labels = make_ewp_simulation2(1000, 3, 2, 4, random_state=0, chunks=300)
     others = make_ewp_simulation2(1000, 3, 2, 4, random_state=0)
     values, memory = map(in_memory, others)

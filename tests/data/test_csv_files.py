@@ -129,7 +129,9 @@ def test_files_may_differ_in_columns_that_are_not_chosen(tmp_path, monkeypatch, 
         ('"a","b"\n"r1",1,2\n"r2",3,4\n', r"line 2: 3 fields .* row names"),
     ],
 )
-def test_files_that_are_refused_before_they_are_read(tmp_path, text, message):
+def test_files_that_are_no_table_of_numbers_are_refused_before_they_are_read(
+    tmp_path, text, message
+):
     (tmp_path / "x.csv").write_text(text)
     with pytest.raises(ValueError, match=rf"x\.csv.* {message}"):
         open_data(tmp_path / "x.csv")
@@ -303,7 +305,7 @@ def test_the_format_may_be_given(tmp_path):
 
 
 @pytest.mark.long
-def test_the_commands_take_the_format(tmp_path, capsys):
+def test_commands_take_the_format_of_csv_files(tmp_path, capsys):
     path = tmp_path / "x.csv"
     with gzip.open(f"{path}.gz", "wt") as file:
         file.write(FRAME.to_csv(index=False, sep=";", decimal=","))

@@ -147,7 +147,7 @@ def test_lengths_of_partitions_are_what_they_say(name, filesystem, tmp_path):
     assert known == ([] if unsure else list(chosen)[:4])
 
 
-def test_lengths_of_frames_of_other_sources():
+def test_lengths_are_unknown_for_frames_of_other_sources():
     rows = pd.DataFrame(np.ones((100, 3)))
     chosen = dd.from_pandas(rows, npartitions=3)[[0, 1]]
     assert with_lengths(chosen)[1] == tuple(chosen.map_partitions(len).compute())

@@ -16,7 +16,7 @@ def test_words_of_a_shell_survive_its_reading(name):
     assert shlex.split(shell_word(name)) == [name]
 
 
-def test_words_of_a_shell_that_cannot_be_printed():
+def test_unprintable_words_of_a_shell_become_escapes():
     assert shell_word("it's\\\x1b\n\udc801") == r"$'it\047s\134\033\012\2001'"
 
 

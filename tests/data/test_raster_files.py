@@ -35,7 +35,7 @@ def path(request, tmp_path):
     return place
 
 
-def test_a_variable_with_features_along_a_dimension(path):
+def test_a_variable_with_features_along_a_dimension_is_opened(path):
     table = open_data(f"{path}::colors", feature_dim="band")
     np.testing.assert_array_equal(table, rows_of(cube()))
     assert list(header_of(table)) == BANDS
@@ -53,7 +53,7 @@ def test_strips_are_whole_stored_chunks_along_the_first_dimension(path):
 
 @pytest.mark.filterwarnings("ignore:The data type .* does not have a Zarr V3 specification")
 @pytest.mark.parametrize("zarr_format", [2, 3])
-def test_zarr_groups_of_xarray(zarr_format, tmp_path):
+def test_zarr_groups_of_xarray_are_opened(zarr_format, tmp_path):
     path = tmp_path / "scene.zarr"
     stored = {"colors": {"chunks": (2, 3, 5)}}
     cube().to_dataset().to_zarr(path, encoding=stored, zarr_format=zarr_format, consolidated=False)
@@ -116,7 +116,7 @@ def test_wrong_dimensions_variables_and_chunks_are_refused(path, tmp_path):
         open_data(tmp_path / "rows.npy", feature_dim="band")
 
 
-def test_what_is_missing_is_named(path, monkeypatch):
+def test_missing_packages_are_named_with_their_extra(path, monkeypatch):
     if path.read_bytes()[:4] == b"\x89HDF":
         monkeypatch.setattr(xr.backends, "list_engines", lambda: {"scipy": None})
         with pytest.raises(ImportError, match=r"pip install 'daskmm\[netcdf\]'"):

@@ -33,7 +33,7 @@ def matrix_of(table):
 
 
 @pytest.mark.parametrize("chunks", ["auto", 64])
-def test_groups_that_anndata_writes(tmp_path, chunks):
+def test_groups_that_anndata_writes_are_opened_in_blocks(tmp_path, chunks):
     annotated().write_zarr(tmp_path / "data.zarr")
     for name, times in (("", 1), ("::X", 1), ("::layers/counts", 2)):
         table = open_data(f"{tmp_path / 'data.zarr'}{name}", chunks=chunks)
@@ -55,7 +55,7 @@ def test_npz_files_of_scipy_are_opened_in_blocks(tmp_path):
             np.testing.assert_array_equal(matrix_of(table).toarray(), ROWS)
 
 
-def test_anndata_in_memory_and_backed(tmp_path):
+def test_anndata_objects_in_memory_and_backed_are_clustered(tmp_path):
     data = annotated()
     model = KMeans(3, init=ROWS[:3], standardize=False).fit(data)
     assert list(model.feature_names_in_) == list(data.var_names)

@@ -157,7 +157,7 @@ def test_cubes_that_lack_chunks_are_warned_of_where_these_are_not_read_as_nan(
     assert np.isnan(table.compute()[10:]).all()
 
 
-def test_the_commands_say_it_in_a_line_and_in_the_summary(tmp_path, capsys):
+def test_commands_warn_of_missing_chunks_in_a_line_and_in_the_summary(tmp_path, capsys):
     stored(tmp_path / "x.zarr")
     (tmp_path / "x.zarr" / "c/2/0").unlink()
     arguments = ["-k", "2", "--quiet", "--no-pictures"]

@@ -243,7 +243,7 @@ def test_rings_are_ten_blobs_on_two_circles():
     assert abs(np.corrcoef(residuals.T)[0, 1]) < 0.03
 
 
-def test_rings_of_other_numbers():
+def test_radii_and_numbers_of_blobs_may_be_chosen():
     X, y = rows_and_labels(
         make_rings, 300, radii=[0, 1, 3], blobs_per_ring=4, cluster_std=0, random_state=0
     )

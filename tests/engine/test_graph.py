@@ -59,7 +59,7 @@ class Store:
 
 
 @pytest.mark.parametrize("kind", ARRAYS)
-def test_blocks_are_those_of_dask(kind):
+def test_values_of_calls_are_those_of_dask(kind):
     table = ARRAYS[kind]()
     expected = table.compute()
     parts = row_blocks(table).parts

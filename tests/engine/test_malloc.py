@@ -71,5 +71,5 @@ def test_elsewhere_the_allocator_adapts_by_itself():
 
 
 @pytest.mark.parametrize("threshold", ["99999999999", "nonsense"])
-def test_any_threshold_is_survived(threshold):
+def test_odd_values_of_the_threshold_do_no_harm(threshold):
     assert len(faults_of(MALLOC_TRIM_THRESHOLD_=threshold)) == 3

@@ -251,7 +251,7 @@ def test_rows_without_values_have_no_weight():
         assert passes.reduce(weights_of) == [expected]
 
 
-def test_passes_made_otherwise_are_counted():
+def test_passes_that_are_added_are_counted():
     passes = weighted_passes(rows_of(4), None)
     passes.reduce(shapes)
     passes.add(3)
@@ -453,7 +453,7 @@ def test_a_block_that_cannot_be_kept_is_named(scheduler):
 @pytest.mark.parametrize("seconds", [0.0, 0.003])
 @pytest.mark.parametrize("block", [0, 1, 17, 63])
 @pytest.mark.parametrize("at", ["load", "kernel"])
-def test_errors_come_out_as_they_are(at, block, seconds):
+def test_errors_of_loads_and_calls_are_raised_as_they_are(at, block, seconds):
     def load(i):
         time.sleep(seconds)
         if at == "load" and i == block:
@@ -502,7 +502,7 @@ def _readers():
 # Data kept in memory
 
 
-def test_what_is_kept_is_loaded_once():
+def test_blocks_that_are_kept_are_loaded_once():
     source = CountingSource(ROWS)
     passes = Passes(row_blocks(source.as_dask((20, 4))))
     streamed = passes.reduce(total)
@@ -518,7 +518,7 @@ def test_what_is_kept_is_loaded_once():
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_what_is_kept_is_let_go(fails):
+def test_blocks_that_were_kept_are_released(fails):
     source = Watched()
     passes = Passes(row_blocks(source.as_dask(20)))
     try:
@@ -547,7 +547,7 @@ def test_weights_are_kept_with_their_rows():
     assert set(source.reads.values()) == {1}
 
 
-def test_rows_that_are_counted_while_kept_stay_counted():
+def test_rows_counted_while_blocks_are_kept_stay_counted_after_their_release():
     source = CountingSource(ROWS)
     data = source.as_dask((20, 4))
     data = data[data[:, 0] < np.inf]
@@ -930,7 +930,7 @@ def test_the_limit_of_one_blas_thread_lasts_as_long_as_anybody_needs_it():
         (1000, 10_000, 8),
     ],
 )
-def test_blocks_of_tables_in_memory(n_rows, p, blocks):
+def test_tables_in_memory_are_cut_into_the_documented_number_of_blocks(n_rows, p, blocks):
     table = np.broadcast_to(np.float32(0), (n_rows, p))
     layout = row_blocks(table).layout
     assert layout.n_blocks == blocks

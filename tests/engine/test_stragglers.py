@@ -54,7 +54,7 @@ def run(function, group, monkeypatch):
     return run_pickled(group, "pass", (function, ()))
 
 
-def test_calls_that_are_given_up_are_missed(monkeypatch):
+def test_calls_that_are_given_up_are_skipped_and_noted(monkeypatch):
     given = []
 
     def function(own):
@@ -273,7 +273,7 @@ def die_once(rows, weights, position, slow, path):
 
 
 @pytest.mark.long
-def test_a_worker_that_dies_of_what_it_took_over(client, tmp_path):
+def test_a_worker_that_dies_of_a_call_that_it_took_over_costs_no_record(client, tmp_path):
     passes = Passes(row_blocks(table()))
     expected = passes.reduce(visit, None).total
     found = passes.reduce(die_once, slow_pid(client), tmp_path / "dead")

@@ -366,7 +366,7 @@ def test_disk_full_at_the_very_start_leaves_nothing(tmp_path, rows, monkeypatch)
 # Faults.
 
 
-def test_a_disk_that_cannot_be_read_is_not_a_damaged_store(store, monkeypatch):
+def test_a_disk_that_cannot_be_read_is_not_called_a_damaged_store(store, monkeypatch):
     def read():
         again = GramStore(store.path)
         return again.diagonal, again.read((0, 0))
@@ -382,7 +382,7 @@ def test_a_disk_that_cannot_be_read_is_not_a_damaged_store(store, monkeypatch):
             read()
 
 
-def test_memory_that_is_missing_is_not_a_damaged_store(store, monkeypatch):
+def test_a_lack_of_memory_is_not_called_a_damaged_store(store, monkeypatch):
     def missing(*arguments, **options):
         raise MemoryError
 

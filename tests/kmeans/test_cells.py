@@ -215,7 +215,7 @@ def test_heavy_candidates_are_chosen():
     assert np.isin(chosen, heavy).mean() > 0.9
 
 
-def test_thousands_of_centres_among_few_distinct_candidates():
+def test_thousands_of_centres_are_chosen_among_few_distinct_candidates():
     k = 8 * CLUSTERS_PER_CELL
     candidates = np.repeat(np.arange(10.0)[:, None], k // 4, axis=0)
     (chosen,) = chosen_by_cells(candidates, np.ones(len(candidates)), k, [0])

@@ -309,7 +309,7 @@ def test_clusters_found_at_any_penalty_count_at_all(seed, streamed):
 
 
 @pytest.mark.long
-def test_wide_sparse_rows_with_few_features_that_vary():
+def test_wide_sparse_rows_with_few_varying_features_are_clustered():
     rng = np.random.default_rng(0)
     truth = rng.integers(2, size=2000)
     # More than 64 MB if they were dense; three features are not 0 everywhere.

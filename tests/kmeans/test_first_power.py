@@ -18,7 +18,7 @@ def first_power(k, **parameters):
     return model.history_[0].s
 
 
-def test_it_is_chosen_around_the_starting_centres_of_many_clusters():
+def test_the_first_power_is_chosen_around_the_starting_centres_of_many_clusters():
     assert first_power(MANY_CLUSTERS // 4) == -1
     # Isotropic noise of 6 features: about 2·(1 − 6 / 2).
     assert first_power(MANY_CLUSTERS) == pytest.approx(-4, abs=1)
@@ -92,7 +92,7 @@ def test_a_resumed_fit_ends_hard_steps_where_an_unstopped_one_does(tmp_path, lef
     assert [record.inertia for record in later] == costs[-len(later) :]
 
 
-def test_rows_beyond_single_precision_once_they_are_centred():
+def test_rows_that_exceed_single_precision_once_centred_have_finite_centres():
     rng = np.random.default_rng(0)
     low = rng.random((6000, 1)) < 0.1
     X = np.where(low, -rng.uniform(0.8, 1.0, (6000, 4)), rng.uniform(0.8, 1.0, (6000, 4)))

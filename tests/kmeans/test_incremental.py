@@ -88,7 +88,7 @@ LIMITS = [
 
 @pytest.mark.in_turn("distortion")
 @pytest.mark.parametrize(("cls", "distortion", "missing", "more"), LIMITS)
-def test_its_limit_is_that_of_a_fit_to_all_rows(cls, distortion, missing, more):
+def test_repeated_calls_converge_to_a_fit_to_all_rows(cls, distortion, missing, more):
     X = rows_of(distortion, missing)
     metric = (
         {"metric_params": {"VI": np.diag([1.0, 2, 3, 4])}} if distortion == "mahalanobis" else {}
@@ -130,7 +130,7 @@ def naive_incremental(blocks, centers, factor):
 @pytest.mark.parametrize(
     ("forget", "factor"), [(None, 1.0), ("3 calls", 0.5 ** (1 / 3)), (160, 0.5**0.5)]
 )
-def test_a_naive_implementation_finds_the_same(forget, factor, monkeypatch):
+def test_calls_are_those_of_a_naive_implementation(forget, factor, monkeypatch):
     monkeypatch.setattr(incremental, "_WINS", np.inf)  # however much rows cost
     X = rows_of("sqeuclidean", "error")
     blocks = np.split(X, BLOCKS)
@@ -144,7 +144,7 @@ def test_a_naive_implementation_finds_the_same(forget, factor, monkeypatch):
     np.testing.assert_allclose(model.cluster_sizes_, sizes, rtol=1e-12)
 
 
-def test_a_shorter_memory_takes_over_where_it_serves_new_rows_better():
+def test_a_shorter_memory_takes_over_where_new_rows_cost_less():
     """Its records are those of a half-life of a quarter; it never does while rows are alike."""
     X = rows_of("sqeuclidean", "error")
     blocks = [*np.split(X, BLOCKS), *np.split(X[:, ::-1] + 0.2, BLOCKS)]

@@ -176,7 +176,7 @@ def test_steps_at_a_fixed_power_never_raise_the_objective(cls, seed):
 
 @pytest.mark.long
 @pytest.mark.parametrize("share", [0.2, 0.4])
-def test_it_finds_more_than_imputed_means_do(share):
+def test_leaving_values_out_finds_more_than_imputing_means(share):
     rows = load_iris(return_X_y=True)[0]
     rows = (rows - rows.mean(axis=0)) / rows.std(axis=0)
     whole = PowerKMeans(3, random_state=0).fit(rows).labels_

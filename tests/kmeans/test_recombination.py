@@ -37,7 +37,7 @@ def test_runs_that_each_found_half_of_the_clusters_recombine_to_all():
         assert nearest.max() < 1.0
 
 
-def test_they_are_hard_starts_with_the_weights_of_the_cheapest():
+def test_recombined_starts_are_hard_and_have_the_weights_of_the_cheapest():
     cheap, dear = np.array([0.9, 0.1]), np.array([0.1, 0.9])
     runs = [ended(TRUE[:2], 2.0, dear), ended(TRUE[2:], 1.0, cheap)]
     for start in recombinations(runs, seeds(3)):

@@ -141,7 +141,7 @@ def test_the_scale_of_weights_changes_nothing(cls, reserve):
 
 
 @each_estimator
-def test_everything_is_annealed_when_asked(cls):
+def test_all_rows_are_annealed_without_a_sample_size(cls):
     model = sampled(cls, sample_size=None).fit(X)
     assert all(record.exact for record in model.history_)
     usual = sampled(cls, sample_size="auto").fit(X)
@@ -257,7 +257,7 @@ def test_plans_of_many_clusters_count_more_reads():
 
 
 @pytest.mark.parametrize("cls", [KMeans, PowerKMeans])
-def test_centres_serve_far_rows_of_tables_hardly_larger_than_a_sample(cls):
+def test_far_rows_of_tables_hardly_larger_than_a_sample_have_near_centres(cls):
     rng = np.random.default_rng(0)
     rows, _ = blobs(11_000, 4, 10, seed=1)
     rows[rng.choice(len(rows), 5, replace=False)] = 1e4 * rng.normal(size=(5, 4))

@@ -108,7 +108,7 @@ def test_every_distortion_can_be_trimmed(distortion):
 
 
 @pytest.mark.parametrize("trim", [-0.1, 1.0, "auto"])
-def test_a_share_that_is_none_is_refused(trim):
+def test_values_of_trim_that_are_no_share_are_refused(trim):
     with pytest.raises(ValueError, match="'trim' parameter"):
         KMeans(2, trim=trim).fit(np.eye(5))
 

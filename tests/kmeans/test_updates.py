@@ -147,7 +147,7 @@ def test_empty_centres_go_to_the_farthest_rows_one_each():
     np.testing.assert_array_equal(centers.ravel(), [0, 1, 2, 3])
 
 
-def test_coincident_centres_are_counted_once_less_than_they_are():
+def test_the_first_of_coincident_centres_is_not_counted():
     centers = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 0.0], [0.0, 1e-6], [5.0, 5.0]])
     assert coincident_centers(CenterState(centers, -1.0), 1.0) == 2
     assert coincident_centers(CenterState(centers, -1.0), 1e-6) == 1
@@ -161,7 +161,7 @@ def test_coincident_centres_are_counted_once_less_than_they_are():
 
 @pytest.mark.parametrize("few", [0, 1 << 14])
 @pytest.mark.parametrize("cls", [SquaredEuclidean, KullbackLeibler])
-def test_coincident_centers_of_many_tiles_or_pairs(monkeypatch, cls, few):
+def test_coincident_centers_of_many_tiles_or_pairs_are_found(monkeypatch, cls, few):
     monkeypatch.setattr("daskmm.kmeans.updates.tile_rows", lambda *_: 7)
     monkeypatch.setattr("daskmm.kmeans.updates._FEW_ELEMENTS", few)
     centers = np.random.default_rng(0).uniform(0.1, 3.0, size=(50, 3))

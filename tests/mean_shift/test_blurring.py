@@ -19,6 +19,7 @@ from _support import counting_computes, fit_recording, n_examples, raise_if_comp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import pdist, squareform
+from scipy.stats import norm, truncnorm
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -34,6 +35,7 @@ from daskmm.mean_shift.representatives import stragglers
 from daskmm.mm.context import FitContext
 from daskmm.numerics import mean_shift as numerics
 from daskmm.numerics.components import close_edges, components_of
+from daskmm.numerics.information import resolution
 from daskmm.numerics.mean_shift import Points, ShiftedSums, add_own, add_pair, merging_groups
 from daskmm.numerics.options import CONVENTIONS
 
@@ -121,6 +123,43 @@ def test_equals_the_printed_algorithm_in_loops(convention, merge_tol):
     # Rows that have just merged stand up to merge_tol from where they would.
     np.testing.assert_allclose(final_positions(found), expected, rtol=0, atol=1e-9 + merge_tol)
     np.testing.assert_allclose(found.feature_weights, weights, rtol=1e-9 + merge_tol)
+
+
+@pytest.mark.parametrize("shares", [[1, 1], [49, 1], [1, 2, 3, 4], [5], [1] * 40])
+def test_values_tell_as_much_of_a_normal_number_as_truncated_means_say(shares):
+    rng = np.random.default_rng(0)
+    total = 40 * sum(shares)
+    values = np.repeat(np.arange(len(shares)), 40 * np.array(shares)).astype(float)
+    edges = norm.ppf(np.cumsum([0, *shares]) / sum(shares))
+    means = [truncnorm.mean(*pair) for pair in itertools.pairwise(edges)]
+    rows = np.column_stack([values, rng.normal(size=total)])
+    told, all_told = resolution(rows[rng.permutation(total)], np.ones(total))
+    assert told == pytest.approx(np.array(shares) / sum(shares) @ np.square(means), abs=0.01)
+    assert all_told == 1.0
+
+
+def test_weights_tell_as_much_as_copies():
+    rng = np.random.default_rng(0)
+    rows, copies = rng.integers(3, size=(60, 4)).astype(float), rng.integers(1, 4, 60)
+    told = resolution(np.repeat(rows, copies, axis=0), np.ones(copies.sum()))
+    np.testing.assert_allclose(resolution(rows, copies.astype(float)), told, rtol=0.01)
+
+
+def test_columns_of_few_values_need_not_get_the_weight():
+    X, truth = clumps(n=300, noise=0)
+    rng = np.random.default_rng(1)
+    flags = rng.random((300, 8)) < rng.uniform(0.02, 0.5, 8)
+    model = WeightedBlurringMeanShift(random_state=0).fit(np.column_stack([X, flags]))
+    assert adjusted_rand_score(truth, model.labels_) > 0.95
+    assert model.feature_weights_[4:].max() < 0.05
+
+
+def test_a_printed_convention_takes_values_as_they_are():
+    X = np.column_stack([clumps(n=60)[0], np.arange(60) % 30 == 0])
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    w = blur_rows(X, ones(X), Blurring(0.1, 0.2, "paper", 6)).feature_weights
+    _, expected = naive(X, ones(X), 0.1, 0.2, "paper", 6)
+    np.testing.assert_allclose(w, expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("merge_tol", [0.0, 1e-6])
@@ -220,7 +259,7 @@ def test_distances_that_would_cancel_are_taken_from_differences():
     h=st.sampled_from([0.01, 0.3]),
 )
 @settings(max_examples=n_examples(40), deadline=None)
-def test_tiles_do_not_matter(seed, tile, self_term, h):
+def test_the_size_of_tiles_changes_nothing(seed, tile, self_term, h):
     X, _ = clumps(n=33, seed=seed)
     weights = np.full(X.shape[1], 1 / X.shape[1])
     start = Neighborhood.of(X, ones(X), 0.0)
@@ -638,7 +677,7 @@ def test_a_bandwidth_that_leaves_one_cluster_is_warned_of(convention):
     assert model.n_clusters_ == 1
 
 
-def test_a_budget_that_ends_too_soon_is_told():
+def test_a_fit_that_ends_at_max_iter_warns():
     X, _ = clumps()
     model = WeightedBlurringMeanShift(0.05, max_iter=3)
     messages = fit_recording(model, X)
@@ -816,7 +855,7 @@ def _expected_failures(estimator):
     [WeightedBlurringMeanShift(), WeightedBlurringMeanShift(0.05)],
     expected_failed_checks=_expected_failures,
 )
-def test_scikit_learn_estimator_check(estimator, check):
+def test_scikit_learn_estimator_checks_pass(estimator, check):
     with warnings.catch_warnings():
         # Most checks fit a few rows of noise.
         warnings.simplefilter("ignore", ConvergenceWarning)

@@ -225,7 +225,9 @@ def test_an_unknown_average_method_is_refused(labels):
 
 
 @pytest.mark.parametrize("score", SCORES)
-def test_one_compute_on_the_users_scheduler(score, labels, count_computes):
+def test_lazy_labels_are_scored_in_one_compute_on_the_users_scheduler(
+    score, labels, count_computes
+):
     true, pred = labels
     score(da.from_array(true, chunks=7), da.from_array(pred, chunks=11))
     assert count_computes() == 1

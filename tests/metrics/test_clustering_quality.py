@@ -112,7 +112,7 @@ def test_rows_of_negative_labels_are_left_out():
 
 
 @pytest.mark.parametrize("score", SCORES)
-def test_what_makes_no_sense_is_refused(score):
+def test_labels_and_rows_without_a_score_are_refused(score):
     with pytest.raises(ValueError, match="A score of 300 rows needs 2 to 299 clusters, not 1"):
         score(X, np.zeros(300, int))
     with pytest.raises(ValueError, match=r"do not match|differ in length"):

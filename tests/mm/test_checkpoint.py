@@ -382,7 +382,7 @@ def test_a_fit_that_cannot_begin_leaves_what_it_did_not_write(tmp_path):
     assert texts(tmp_path / "c", mine) == mine
 
 
-def test_a_state_that_names_a_folder_of_somebody_else_has_no_say(tmp_path, monkeypatch):
+def test_a_folder_of_others_that_a_state_names_stays(tmp_path, monkeypatch):
     monkeypatch.setattr("daskmm.gram.sources.MEMORY_BYTES", 1000)
     mine = things(tmp_path, "precious/thesis.txt")
     for state in killed_at(tmp_path / "c", "kernel, one start", iteration=2):
@@ -464,7 +464,7 @@ def test_another_model_is_refused(tmp_path):
         fitted("k-means", checkpoint=tmp_path / "c")
 
 
-def test_what_does_not_matter_may_differ(tmp_path):
+def test_parameters_that_change_no_result_may_differ(tmp_path):
     killed_at(tmp_path / "c")
     model = fitted("power", checkpoint=str(tmp_path / "c"), persist="auto", checkpoint_every="2s")
     assert_same_bits(model, unstopped("power"))
@@ -568,7 +568,7 @@ def count_writes(monkeypatch, **parameters):
     return len(written), model.n_iter_
 
 
-def test_the_pace_is_kept(tmp_path, monkeypatch):
+def test_states_are_written_at_the_given_pace(tmp_path, monkeypatch):
     each, n_iter = count_writes(monkeypatch, checkpoint=tmp_path / "1")
     assert n_iter <= each <= n_iter + 2
     assert len(list((tmp_path / "1").iterdir())) == 2
@@ -582,7 +582,7 @@ def test_the_pace_is_kept(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("pace", [1, "1ns"])
-def test_anneals_on_samples_are_put_down_too(tmp_path, monkeypatch, pace):
+def test_annealing_on_samples_is_recorded_too(tmp_path, monkeypatch, pace):
     monkeypatch.setattr("daskmm.engine.first_pass.LARGER_SAMPLE_BYTES", 80 * 8 * X.shape[1])
     stages = []
 
@@ -737,7 +737,9 @@ def test_a_second_interrupt_does_without_the_model(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["power, sampled", "entropy, sampled", "kernel, landmarks"])
-def test_an_interrupt_on_the_sample(tmp_path, monkeypatch, name):
+def test_a_fit_interrupted_on_the_sample_is_resumed_from_its_checkpoint(
+    tmp_path, monkeypatch, name
+):
     """With a checkpoint, the states of starts that are annealed are known."""
     path, reduce = tmp_path / "c", daskmm.kmeans.sample_annealing.tree_reduce
     calls = []
@@ -759,7 +761,7 @@ def test_an_interrupt_on_the_sample(tmp_path, monkeypatch, name):
     assert_same_bits(fitted(name, checkpoint=path), unstopped(name))
 
 
-def test_an_interrupt_on_the_sample_without_a_checkpoint(monkeypatch):
+def test_a_fit_interrupted_on_the_sample_without_a_checkpoint_has_a_model(monkeypatch):
     monkeypatch.setattr("daskmm.mm.journal._REPORT_SECONDS", 1e-9)
     reduce, calls = daskmm.kmeans.sample_annealing.tree_reduce, []
 
@@ -830,7 +832,7 @@ def test_records_cannot_be_changed():
 # On a cluster
 
 
-def test_a_fit_on_a_cluster_is_gone_on_with(tmp_path):
+def test_a_fit_on_a_cluster_is_resumed(tmp_path):
     from distributed import Client, LocalCluster
 
     with (
@@ -887,7 +889,7 @@ def test_a_gram_store_for_one_fit_is_built_once(tmp_path, monkeypatch):
 # What an estimator does with the parameters
 
 
-def test_the_parameters_are_as_any_other(tmp_path):
+def test_parameters_of_checkpoints_are_cloned_saved_and_checked(tmp_path):
     model = clone(MODELS["power"]).set_params(checkpoint=tmp_path / "c", checkpoint_every="5s")
     assert clone(model).get_params()["checkpoint"] == tmp_path / "c"
     model.fit(X).save(tmp_path / "model")
@@ -922,7 +924,9 @@ def outcome(out):
 
 @pytest.mark.in_turn("options")
 @pytest.mark.parametrize("options", [[], ["--sample-size", "60", "--model", "entropy"]])
-def test_the_command_goes_on(tmp_path, monkeypatch, capsys, npy, options):
+def test_a_killed_command_is_resumed_to_the_same_run_folder(
+    tmp_path, monkeypatch, capsys, npy, options
+):
     assert main(command(npy, tmp_path / "a", *options)) == 0
     run = tmp_path / "b"
     code, n = lives(
@@ -937,7 +941,7 @@ def test_the_command_goes_on(tmp_path, monkeypatch, capsys, npy, options):
     assert "run the same command to resume" in capsys.readouterr().err
 
 
-def test_the_command_with_other_options_is_refused(tmp_path, monkeypatch, capsys, npy):
+def test_a_command_with_other_options_is_not_resumed(tmp_path, monkeypatch, capsys, npy):
     run = tmp_path / "run"
     with monkeypatch.context() as patch:
         Mortal(patch, 3)

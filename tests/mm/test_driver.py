@@ -103,7 +103,7 @@ def test_a_hard_step_that_moves_nothing_is_the_last():
     assert (ended.stage, ended.scored, ended.state) == ("done", last, run.state)
 
 
-def test_a_change_up_to_rounding_is_none():
+def test_a_change_that_is_only_rounding_counts_as_none():
     problem, schedule = Problem(), Schedule(-np.inf, tol=1e-9, calm=3)
     problem.rounding = 0.1
     run = Run(Power(-np.inf), "hard", last=5.0)

@@ -215,7 +215,7 @@ def objective(name, rows, weights, centers, s):
 
 
 @pytest.mark.parametrize("name", ["kl", "itakura-saito", "logistic"])
-def test_what_rows_have_in_common_keeps_its_digits(name):
+def test_terms_that_all_centres_share_keep_their_digits(name):
     rng = np.random.default_rng(11)
     reference = rng.uniform(0.2, 0.8, 5)
     distortion = type(distortion_of(name, np.ones((2, 5))))(reference)
@@ -746,7 +746,7 @@ def test_a_learned_matrix_is_the_pooled_scatter_and_finds_long_clusters(cls):
     assert adjusted_rand_score(truth, computed(lazy.labels_)) > least
 
 
-def test_matrices_that_are_none_are_refused():
+def test_matrices_that_define_no_distance_are_refused():
     rows = np.random.default_rng(26).normal(size=(30, 2))
     for wrong in (
         {"VI": np.eye(3)},

@@ -25,7 +25,7 @@ def test_the_chosen_lam_solves_simulation_2(standardize, tails):
     assert np.mean(scores) >= (0.95 if tails else 0.97)
 
 
-def test_lam_on_many_clusters_in_half_of_the_features():
+def test_the_chosen_lam_finds_many_clusters_in_half_of_the_features():
     scores = []
     for draw in range(20, 22):
         rows, truth = (

@@ -107,7 +107,7 @@ def test_the_chance_of_a_wrong_print_grows_with_the_conventions_tried():
     assert lucky.chance == 0.5
 
 
-def test_wrong_prints_are_wrong():
+def test_wrong_prints_are_never_judged_reproduced_by_the_true_value():
     for key, of in EXPERIMENTS.items():
         for c in kept_table(*key).cells:
             wrong = of.judge.wrong(c.column, c.printed.value)

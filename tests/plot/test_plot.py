@@ -252,7 +252,7 @@ def test_progress_moves_on_samples_before_the_table_is_polished(terminal):
     assert " left" in lines[first]
 
 
-def test_a_stage_that_tells_nothing_leaves_the_line_no_rest(monkeypatch):
+def test_the_line_is_refreshed_while_a_stage_reports_nothing(monkeypatch):
     monkeypatch.setattr(_progress, "_TICK", 0.0)
     shown = threading.Event()
 
@@ -505,7 +505,7 @@ def test_blur_frames_replay_the_fit_on_the_sample(tmp_path):
 
 
 @pytest.mark.long
-def test_blur_frames_of_one_feature_and_one_cluster(tmp_path):
+def test_blur_frames_of_one_feature_and_one_cluster_are_drawn(tmp_path):
     X = blobs(50, 1, 1)
     model = WeightedBlurringMeanShift(3.0, convention="paper")
     fit_recording(model, X)

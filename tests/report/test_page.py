@@ -139,7 +139,7 @@ def test_the_report_of_each_model_has_its_figures(run):
     assert len(rows) == summary["n_clusters"]
 
 
-def test_inspect_makes_one_without_rows(run, capsys):
+def test_inspect_makes_a_report_without_figures_of_rows(run, capsys):
     report, kept = run / "report.html", run / "kept.html"
     assert main(["inspect", str(run), "--report"]) == 2
     assert "report.html exists" in capsys.readouterr().err
@@ -295,7 +295,7 @@ def test_one_cluster_and_one_row_have_a_report():
         assert said in ("The only row forms 1 cluster.", "The 4 rows form 1 cluster.")
 
 
-def test_paths_of_choices_are_there():
+def test_reports_draw_the_paths_of_choices():
     X = table()[:, :4] * [1, 1, 1, 20]  # whether to standardise is a question
     model = PowerKMeans("auto", standardize="auto", n_init=1, random_state=0).fit(X)
     summary = run_folder.summarize(model, np.bincount(model.labels_), "x", [])
@@ -355,7 +355,7 @@ def wide_report():
 
 
 @pytest.mark.long
-def test_many_clusters_and_features_stay_small():
+def test_reports_of_many_clusters_and_features_stay_small():
     page = wide_report()
     tree = check_page(page)
     rows = tree.findall(f".//{HTML}table[@class='clusters']/{HTML}tbody/{HTML}tr")
@@ -532,7 +532,7 @@ def test_the_report_and_the_command_say_which_values_are_missing(tmp_path):
     assert "missing values: income 45%" in printing.describe_run(tmp_path, summary)
 
 
-def test_reports_and_commands_tell_far_clusters(tmp_path):
+def test_reports_and_commands_warn_of_far_clusters(tmp_path):
     rows = np.random.default_rng(0).normal(size=(1500, 2))
     rows[:750, 0] += 8.0
     rows[:2] += 1000.0

@@ -27,7 +27,7 @@ def path(request, tmp_path):
     return tmp_path / "made" / "on the way" / request.param
 
 
-def test_what_is_written_takes_its_name(path):
+def test_a_file_takes_its_name_and_replaces_the_former(path):
     written(path, "a")
     written(path, "b", replace=True)
     assert text_of(path) == "b"

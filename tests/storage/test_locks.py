@@ -191,7 +191,7 @@ def test_a_file_that_is_no_lock_is_not_touched(tmp_path, content):
     assert lock.read_text() == content
 
 
-def test_a_folder_or_a_pipe_in_the_place_of_a_lock_is_told(tmp_path):
+def test_a_folder_or_a_pipe_in_the_place_of_a_lock_is_refused(tmp_path):
     (tmp_path / ".a.lock").mkdir()
     os.mkfifo(tmp_path / ".b.lock")
     for name in "ab":
@@ -208,6 +208,6 @@ def test_a_lock_that_was_replaced_meanwhile_stays(tmp_path):
     assert lock.read_text() == "years of work"
 
 
-def test_advice_is_that_of_the_error():
+def test_advice_follows_the_number_of_the_error():
     assert remedy(OSError(errno.ENOSPC, "")) == "free space"
     assert remedy(OSError(errno.EROFS, "")) == "correct that"

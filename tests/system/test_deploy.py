@@ -72,7 +72,7 @@ def test_local_cluster_leaves_nothing_behind(end, tmp_path):
 
 
 @pytest.mark.timeout(240)
-def test_local_cluster_fits():
+def test_a_fit_runs_on_a_local_cluster():
     X, truth = blobs()
     with local_cluster(1) as (_, told), Client(told[0]) as client:
         (limit,) = client.run(lambda dask_worker: dask_worker.memory_manager.memory_limit).values()
@@ -106,7 +106,7 @@ def test_a_local_cluster_on_a_port_that_is_taken_fails(tmp_path):
         (["--nodes", "3"], "no such option: --nodes"),
     ],
 )
-def test_local_cluster_refuses(options, told):
+def test_wrong_options_of_a_local_cluster_are_refused(options, told):
     with start(*options) as script:
         _, err = script.communicate(timeout=30)
     assert script.returncode == 2
@@ -114,7 +114,7 @@ def test_local_cluster_refuses(options, told):
     assert err.count("\n") == 1
 
 
-def test_local_cluster_help():
+def test_help_of_the_local_cluster_names_its_options():
     with start("--help") as script:
         out, err = script.communicate(timeout=30)
     assert script.returncode == 0
@@ -221,7 +221,7 @@ def test_a_slurm_job_runs_a_script_and_returns_its_code(allocation, tmp_path):
     assert (tmp_path / "found").read_text() == str([2, 2, *[900 * 2**20] * 2])
 
 
-def test_slurm_job_refuses(allocation):
+def test_a_slurm_job_without_command_or_tasks_is_refused(allocation):
     nothing = allocation()
     assert (nothing.returncode, nothing.stdout) == (2, "")
     assert "what is to be run?" in nothing.stderr
@@ -258,7 +258,7 @@ def documents():
     return claim, cluster
 
 
-def test_dask_cluster_by_the_schema_of_its_operator():
+def test_the_dask_cluster_obeys_the_schema_of_its_operator():
     path = "dask-kubernetes-operator/crds/daskcluster.yaml"
     definition = yaml.safe_load(of_distribution("dask-kubernetes", path))
     (version,) = definition["spec"]["versions"]

@@ -83,7 +83,7 @@ def test_blocks_and_files_of_any_size_give_the_same_lists(tmp_path, monkeypatch)
         np.testing.assert_array_equal(rows, X[ids])
 
 
-def test_estimators_of_scikit_learn_and_names_of_columns(tmp_path):
+def test_lists_of_estimators_of_scikit_learn_find_columns_by_name(tmp_path):
     frame = pd.DataFrame(ROWS, columns=list("abcdef"))
     model = SklearnKMeans(5, n_init=1, random_state=0).fit(frame)
     write_lists(model, dd.from_pandas(frame[list("fedcba")], npartitions=4), tmp_path / "a")

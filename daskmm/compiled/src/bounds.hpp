@@ -50,7 +50,7 @@ template <class R> struct BoundTest : Entry {
       if (!(found < second)) continue;
       if (found < least) second = least, least = found, nearest = around[t];
       else second = found;
-      // Centres as far from the row's as this are not among the two nearest.
+      // Centres at least this far from the row's centre are not among the two nearest.
       limit = (1.0 + a.doubt) * (distance + __builtin_sqrt(second));
     }
     if (!(least < (1.0 - a.doubt) * second)) return {-1, least, 0.0};

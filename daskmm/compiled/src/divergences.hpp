@@ -82,7 +82,7 @@ INLINE Doubles logistic_of(Doubles x, Doubles log_theta, Doubles log_rest) {
   return (x >= Doubles{}) & (rest >= Doubles{}) ? found : everywhere(NOT_A_NUMBER);
 }
 
-// Numbers of either type as doubles; of the last vector only some are there.
+// Numbers of either type as doubles; the last vector may be incomplete.
 template <class R> INLINE Doubles load_doubles(const R* from, int n_lanes) {
   VectorOf<R, LENGTH<double>> x{};
   if (n_lanes == LENGTH<double>) __builtin_memcpy(&x, from, sizeof(x));

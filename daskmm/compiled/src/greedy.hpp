@@ -14,7 +14,7 @@ struct GreedyChoice {
   static constexpr Index ABREAST = 4;  // rows drawn that are compared with a row at once
 
   const Greedy& a;
-  const Index p, trials, most;  // `trials`: whole groups of ABREAST
+  const Index p, trials, most;  // `trials` is a multiple of ABREAST
   double *rates, *costs, *reached, *totals;
   float *smallest, *distances;
   int64_t* drawn;

@@ -36,9 +36,9 @@ template <class R, class T> struct Search : Tile<R, T> {
       for (Index t = j; t < j + 2; t++) nearby.insert_line(t, d + t * rows, norms_of_centers[t], b);
     }
   }
-  // Whether products determine the nearest centre and an accurate distance: centres at a distance d
-  // from a row have norms of at most 2 ‖z‖² + 2 d; where that does not hold, no reach is above
-  // `slack`. Distances above `worst` may be listed, so must be exact.
+  // Whether products determine the nearest centre and an accurate distance. Centres at a distance d
+  // from a row have norms of at most 2 ‖z‖² + 2 d; where this does not hold, no reach exceeds
+  // `slack`. Distances above `worst` may be listed, so they must be exact.
   template <class V> INLINE auto settled(V m, V n, V norm, T slack, T cancelled, T worst) const {
     const V distance = m + norm, span = T(3) * norm + T(2) * distance + slack;
     return (n - m > T(a.rounding) * span) & (distance >= cancelled * span) & (distance <= worst);

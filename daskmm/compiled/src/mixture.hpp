@@ -60,7 +60,7 @@ template <class R> struct MixtureSums : Entry {
         for (Index c = 0; c < p; c++)
           for (Index f = 0; f <= c; f++)
             whitened[j * width + c] += means[j * width + f] * a.factors[f * p + c];
-    // Sums go on from those of the parts of a block that came before: parts give the same bits.
+    // Sums continue those of earlier parts of the block, so a block in parts gives the same bits.
     for_triangles([](double& own, double& found) { own = found; });
   }
   // Call `use` for each sum of products of features and its place in the result.

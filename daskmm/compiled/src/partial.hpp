@@ -114,7 +114,7 @@ template <class T> struct Leading {
   const T *const basis = (const T*)a.basis, *const rests = (const T*)a.rests;
   T* factors;         // along the directions, padded to whole groups of centres
   T *y, *remainders;  // panels of rows along the directions, and the norms without them
-  T *first, *limits;  // the first candidate, and what bounds may reach
+  T *first, *limits;  // the first candidate, and the largest bound that does not exclude a centre
   int32_t* listed;
 
   explicit Leading(const Step& a) : a(a) {}

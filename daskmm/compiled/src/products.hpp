@@ -86,8 +86,9 @@ template <class T> void panel_sums(const T* d, Index tile, const T* packed, Inde
 
 // Squares are transposed in registers: vectors of eight numbers, or of a register if that is less.
 template <class T> constexpr int SIDE = LENGTH<T> < 8 ? LENGTH<T> : 8;
-// Lane `lane` of the vector that takes, of a pair of rows, the blocks of `apart` numbers on or left
-// of the diagonal (UPPER), or those right of it; lanes of the second row count from n on.
+// The place from which lane `lane` is taken when two rows swap their blocks of `apart` numbers: the
+// first row keeps its left blocks (UPPER), the second its right ones. Lanes of the second row count
+// from n on.
 constexpr int swapped_lane(int lane, int apart, int n, bool upper) {
   return upper ? (lane & apart ? lane + n - apart : lane) : (lane & apart ? lane + n : lane + apart);
 }

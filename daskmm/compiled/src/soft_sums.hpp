@@ -64,8 +64,8 @@ template <class T> struct SoftSums : Tile<T, T> {
     return total;
   }
 
-  // Turn the products of centres j and j + 1 into distances, and find each row's smallest of those
-  // that have not lost their digits; return how many rows have others.
+  // Turn the products of centres j and j + 1 into distances, and find the smallest one of each row
+  // among those that have kept their digits; return how many rows have distances that lost them.
   INLINE Index complete(Index j, Index b) {
     T *first = d + j * rows, *second = first + rows;
     const T norm = Base::norms_of_centers[j], norm2 = Base::norms_of_centers[j + 1];

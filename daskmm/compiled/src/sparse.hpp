@@ -34,7 +34,7 @@ template <class I> struct SparseRows {
         });
     return DONE;
   }
-  // Add Xᵀ A; weights of 0 cost little where a row has one other.
+  // Add Xᵀ A; weights of 0 cost little where a row has only one other weight.
   int sums() const {
     for (Index row = 0; row < a.n; row++) {
       const double* weights = a.dense + row * a.n_columns;

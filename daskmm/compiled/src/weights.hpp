@@ -12,8 +12,8 @@ constexpr int GROUP = 3;  // vectors of rows that are processed together
 template <class T> struct RowNumbers {
   T *smallest, *inverse, *tie, *total, *tied;
 };
-// Arguments of `weigh_all` besides: s − 1, the exponent up to which weights are 0, and an array that
-// is read next, which is prefetched.
+// Further arguments of `weigh_all`: s − 1, the exponent up to which weights are 0, and the array
+// that is read next, which is prefetched.
 template <class T> struct Weighing {
   T power, lowest;
   const T* later;

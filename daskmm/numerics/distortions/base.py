@@ -30,8 +30,8 @@ class Tile:
     # Terms that the distances to all centres share, (n_rows, n_features); the rows themselves if
     # there are none.
     terms: FloatArray
-    # Terms of zeros, which are to be added to `terms` for sparse rows, whose zeros are not stored,
-    # (n_features,).
+    # Terms of zeros, (n_features,), which have to be added to `terms` for sparse rows, since their
+    # zeros are not stored.
     zeros: FloatArray | None = None
 
     @property
@@ -110,7 +110,7 @@ class Distortion(ABC):
         """Return the mask of the rows that have no distances: those in which all values are NaN."""
         empty = np.zeros(len(rows), dtype=np.bool_)
         if not isinstance(rows, SparseRows) and rows.dtype.kind == "f":
-            # Rows whose first value is present are sorted out first; these are most rows.
+            # Rows whose first value is present, which are most rows, need no further test.
             first = np.flatnonzero(np.isnan(rows[:, 0]))
             empty[first] = np.isnan(rows[first]).all(axis=1)
         return empty

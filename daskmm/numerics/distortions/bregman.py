@@ -54,9 +54,9 @@ class Planes(NamedTuple):
     factors: FloatArray
     # Sum of the absolute terms of a product, to which its rounding is proportional, (n_clusters,).
     reaches: FloatArray
-    # 1 where a centre is at the lower edge of the domain, 2 at the upper one, from where only rows
-    # at the same edge have a finite distance, (n_clusters, n_features); None where no centre is at
-    # an edge.
+    # 1 where a centre is at the lower edge of the domain and 2 where it is at the upper one,
+    # (n_clusters, n_features); None if no centre is at an edge. Only rows at the same edge have a
+    # finite distance from it.
     edges: NDArray[np.int8] | None
 
 
