@@ -19,7 +19,6 @@ import dask
 import zarr
 
 from daskmm import cluster, plot
-from daskmm.cli import gram as gram_cli
 from daskmm.cli.commands import MODELS, Interrupted, UserError
 from daskmm.cli.model_options import parameters_of
 from daskmm.cli.printing import (
@@ -428,23 +427,16 @@ def _plan(arguments: argparse.Namespace) -> None:
     with _noted_warnings():
         data = _opened(arguments)
     mixed = _is_mixed(arguments)
-    table, estimated = planned_table(data, arguments.input, arguments.encoding, mixed)
+    table, note = planned_table(data, arguments.input, arguments.encoding, mixed)
     plan = model.plan(table, measure=arguments.measure)
     found = {
         "input": arguments.input,
         "model": type(model).__name__,
-        "n_rows_estimated": estimated,
+        "n_rows_estimated": bool(note),
         **plan.as_dict(),
         "seconds": plan.seconds,
     }
-    _report(arguments, found, lambda: describe_plan(found, model, plan))
-
-
-def _gram(arguments: argparse.Namespace) -> int:
-    with _noted_warnings():
-        answer = gram_cli.COMMANDS[arguments.action](arguments)
-    _report(arguments, answer.found, lambda: answer.text)
-    return answer.exit_code
+    _report(arguments, found, lambda: describe_plan(found, model, plan, note))
 
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int | None]] = {
@@ -455,7 +447,6 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int | None]] = {
     "update": _update,
     "inspect": _inspect,
     "plan": _plan,
-    "gram": _gram,
 }
 
 

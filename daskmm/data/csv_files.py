@@ -205,18 +205,30 @@ def is_csv(path: str, in_folder: bool = False) -> bool:
     return bool(suffixes) and suffixes[-1] in known
 
 
-def estimated_rows(path: str, encoding: str | None = None) -> int | None:
-    """Estimate the number of rows of csv files from their size; None for compressed files.
+def estimated_rows(path: str, encoding: str | None = None) -> tuple[int | None, bool]:
+    """Estimate the number of rows of csv files from their size; say whether all are gzip files.
 
-    Only the beginning of the first file is read.
+    Only the beginning of the first file is read. The number is None for other compressed files.
     """
     files = _files(path)
     head, encoding = _head(files[0], encoding)
     lines = [line for line in head.splitlines() if line.strip() and not line.startswith("#")][1:]
-    if any(file.lower().endswith(COMPRESSED) for file in files) or not lines:
-        return None
-    n_bytes = sum(system.size(place) for system, place in map(_system, files))
-    return round(n_bytes * len(lines) / len(head.encode(encoding)))
+    compressed = [file.lower().endswith(COMPRESSED) for file in files]
+    zipped = all(file.lower().endswith(".gz") for file in files)
+    if not lines or (any(compressed) and not zipped):
+        return None, zipped
+    n_bytes: float = sum(system.size(place) for system, place in map(_system, files))
+    if zipped:
+        n_bytes *= _bytes_per_zipped_byte(files[0])
+    return round(n_bytes * len(lines) / len(head.encode(encoding))), zipped
+
+
+def _bytes_per_zipped_byte(path: str) -> float:
+    """Estimate how many bytes a byte of a gzip file becomes, from the beginning of the file."""
+    system, place = _system(path)
+    with system.open(place, mode="rb") as file:
+        head = file.read(_HEAD_BYTES)
+    return len(zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(head)) / len(head)
 
 
 def _files(path: str) -> list[str]:

@@ -172,11 +172,6 @@ class GramStore:
         """Return the path of the file of a tile."""
         return self.path / "tiles" / "c" / str(tile[0]) / str(tile[1])
 
-    @property
-    def bytes_on_disk(self) -> int:
-        """Bytes of the tiles written so far."""
-        return sum(self._size(tile) for tile in self.tiles)
-
     def _size(self, tile: Tile) -> int:
         try:
             return self.tile_path(tile).stat().st_size
