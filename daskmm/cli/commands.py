@@ -173,6 +173,10 @@ class UserError(Exception):
     """An error that the user can fix: reported in one line without traceback, exit code 2."""
 
 
+class Interrupted(BaseException):
+    """An interrupt that ends a fit at once, where an estimator would first complete its model."""
+
+
 class _Parser(argparse.ArgumentParser):
     # Adds the options of a command only once this command is parsed.
     add_options: Callable[[argparse.ArgumentParser], None] | None = None

@@ -160,7 +160,7 @@ class Plan:
             return [
                 "bytes and memory are unknown, as the number of rows is: "
                 "X.to_dask_array(lengths=True) counts rows, and 'daskmm plan' estimates those of "
-                "csv files from their size"
+                "csv files, and of gzip files of them, from their size"
             ]
         return [
             f"read per pass: {readable_bytes(self.bytes_per_pass)}"

@@ -13,7 +13,12 @@ from numpy.typing import NDArray
 
 from daskmm.data.mixed import DAYS_OF_YEAR, Column
 from daskmm.report.means import Means, Sampled
-from daskmm.storage.readable import readable_day, readable_number, readable_share
+from daskmm.storage.readable import (
+    readable_day,
+    readable_day_of_year,
+    readable_number,
+    readable_share,
+)
 
 FloatArray = NDArray[np.float64]
 Say = Callable[[float], str]
@@ -27,7 +32,6 @@ _FAR = 0.25
 _MOSTLY_ZERO = 0.6
 # Largest number of levels in a text, and of bars for levels.
 _LEVELS_SAID, _LEVELS_DRAWN = 3, 12
-_MONTHS = "January February March April May June July August September October November December"
 _ABSENT = "–"
 
 
@@ -193,10 +197,7 @@ class _Column:
         def said(cos_and_sin: FloatArray) -> str:
             if np.isnan(cos_and_sin).any():
                 return _ABSENT
-            turn = np.arctan2(cos_and_sin[1], cos_and_sin[0]) / (2 * np.pi) % 1.0
-            day = np.datetime64("2023-01-01") + int(turn * 364.999)  # of a year without 29 February
-            _, month, number = str(day).split("-")
-            return f"around {int(number)} {_MONTHS.split()[int(month) - 1]}"
+            return f"around {readable_day_of_year(*cos_and_sin)}"
 
         histograms = None
         if len(self.values):
