@@ -402,7 +402,7 @@ def _warn(path: BandwidthPath) -> None:
     elif path.gain[path.chosen] < 0:
         problem = f"all bandwidths give too many clusters for {path.n_rows} rows"
     elif len(path.bandwidths) > 1 and first == last:
-        problem = f"{found} clusters are found at one bandwidth only, there is no plateau"
+        problem = f"{found} clusters are found at one bandwidth only: there is no plateau"
     else:
         return
     warnings.warn(

@@ -33,8 +33,8 @@ a first session:
   daskmm inspect run                              what was found?
   daskmm predict run more.zarr --out more-labels.zarr
 
-exit codes: 0 success; 1 unexpected failure (or gram verify found a fault); 2 an error
-that you can fix, described in one line; 3 drift (monitor)."""
+exit codes: 0 success; 1 unexpected failure; 2 an error that you can fix, described in
+one line; 3 drift (monitor)."""
 
 # Summary, description and example of each command.
 _COMMANDS = {
@@ -141,28 +141,16 @@ example:
     ),
 }
 
-_GRAM = (
-    "look at a kernel matrix on disk",
-    """\
-Check and describe Gram stores: the kernel values of all pairs of rows, in checksummed
-tiles of the upper triangle. A kernel fit with --gram writes one, completes one that it
-finds, and computes faulty tiles again, so that fits with other numbers of clusters or
-other seeds share it.""",
-    """\
-example:
-  daskmm fit points.zarr -k 5 --model kernel --gram gram --out run
-  daskmm gram verify gram""",
-)
 
 _MONITOR = (
     "report drift of new data beyond their usual changes",
     """\
 Compare INPUT, a batch such as the rows of a day, with a forecast from the batches before it.
-Columns are compared, and the shares, costs and columns of the clusters: of this batch, and of
-the latest half season and season of batches (four and seven days of a week) together. Trends, weekdays and the usual
-differences between batches are no drift. The exit code is 3 if something differs by more, or
-if a column has a level that the fit did not see. The probability of any false alarm in a year
-of daily batches is at most --level. RUN/monitor keeps the results; the first call reads the
+It compares columns, and the shares, costs and columns of the clusters: of this batch, and of
+the latest half season and season of batches (four and seven days of a week) together. Trends,
+weekdays and the usual differences between batches are no drift. The exit code is 3 if
+something differs by more, or if a column has a level that the fit did not see. The probability
+of any false alarm in a year of daily batches is at most --level. RUN/monitor keeps the results; the first call reads the
 reference rows once. After 'daskmm update' the series of the columns continue, and the rows of
 the update become the reference of the clusters.""",
     """\
@@ -171,24 +159,6 @@ example:
   daskmm monitor run tuesday.parquet --batch 2026-03-03 --picture drift.png --json
   daskmm monitor run tuesday.parquet --report""",
 )
-
-_GRAM_COMMANDS = {
-    "verify": (
-        "check every tile, and list the faults",
-        """\
-Read every tile and check its checksum. The exit code is 1 if anything is wrong.""",
-        """\
-example:
-  daskmm gram verify gram""",
-    ),
-    "info": (
-        "show what a store holds",
-        "Show what a store holds: kernel, rows, tiles, and how many are missing.",
-        """\
-example:
-  daskmm gram info gram --json""",
-    ),
-}
 
 
 _INPUT = (
@@ -201,6 +171,10 @@ _INPUT = (
 
 class UserError(Exception):
     """An error that the user can fix: reported in one line without traceback, exit code 2."""
+
+
+class Interrupted(BaseException):
+    """An interrupt that ends a fit at once, where an estimator would first complete its model."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -308,7 +282,6 @@ def build_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="load one block of INPUT, and predict seconds by the time that this takes",
     )
-    _add_gram(commands)
     for command in (fit, predict, update):
         _add_scheduler(command)
     for command in (demo, fit, predict, update):
@@ -403,16 +376,6 @@ def _add_beside(command: argparse.ArgumentParser, labels: str) -> None:
     command.add_argument(
         "--names", action="store_true", help=f"write the name of each cluster beside {labels}"
     )
-
-
-def _add_gram(commands: Any) -> None:
-    """Add the command ``gram``; the name of its own command is stored in ``action``."""
-    summary, description, example = _GRAM
-    gram = commands.add_parser("gram", help=summary, description=description, epilog=example)
-    actions = gram.add_subparsers(title="commands", dest="action", metavar="COMMAND", required=True)
-    for name in _GRAM_COMMANDS:
-        command = _add_command(actions, name, _GRAM_COMMANDS)
-        command.add_argument("store", metavar="STORE", help="store written by a kernel fit")
 
 
 def _penalty(text: str) -> Any:

@@ -97,15 +97,14 @@ def describe_look(look: Any) -> str:
     return "\n".join(lines)
 
 
-def describe_plan(found: Mapping[str, Any], model: Any, plan: Plan) -> str:
-    """Describe a plan; `found` has the input, and says whether its number of rows is estimated."""
+def describe_plan(found: Mapping[str, Any], model: Any, plan: Plan, note: str) -> str:
+    """Describe a plan; `found` has the input, and `note` says how its rows were counted."""
     known = getattr(model, "n_clusters", getattr(model, "n_components", None))
     clusters = (
         counted(known, "cluster") if isinstance(known, int) else "an unknown number of clusters"
     )
     title = f"{type(model).__name__} with {clusters} of {printable(found['input'])}"
-    lines = ["rows are estimated from the size of the files"] if found["n_rows_estimated"] else []
-    return "\n".join([title, str(plan), *lines])
+    return "\n".join([title, str(plan), *([note] if note else [])])
 
 
 def _found(summary: dict[str, Any]) -> str:

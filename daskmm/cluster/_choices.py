@@ -76,8 +76,8 @@ def with_same_data(choices: C) -> C:
 
 
 _NO_CLUSTERS = (
-    "No clusters were found: no gap in density divides the rows, which count as one cluster. Look "
-    "at {path}, and give a number if there are clusters, which may overlap."
+    "No clusters were found: no gap in density divides the rows, so they count as one cluster. "
+    "Look at {path}. Clusters may overlap without a gap: if there are such, give a number."
 )
 _FEW_TRIED = (
     "{parameter}='auto' chose {chosen}, at the end of what was tried, and there may be more "

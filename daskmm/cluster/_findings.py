@@ -72,7 +72,7 @@ class Finding:
     def _difference(self) -> str:
         column, cluster = f"column {self.column!r}", f"cluster {self.cluster}"
         share = f"{self.found:.1%} of the rows"
-        before = f"instead of {self.expected:.1%}"
+        before = f"instead of {max(0.0, self.expected):.1%}"  # a forecast may be negative
         inside = "" if self.cluster is None else f" in {cluster}"
         if self.kind == "unseen":
             return f"{column} has the level {self.level!r}, which the fit did not see, in {share}"

@@ -11,7 +11,6 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from daskmm.cluster._fitted_values import is_fitted_name
 from daskmm.cluster._progress import reported
 from daskmm.data.names import features_named
 from daskmm.mm.checkpoint import locked_checkpoint
@@ -26,6 +25,15 @@ E = TypeVar("E", bound=BaseEstimator)
 # copied.
 _LOCKS: WeakKeyDictionary[BaseEstimator, threading.RLock] = WeakKeyDictionary()
 _LOCKS_LOCK = threading.Lock()
+
+
+# Attributes of a fit whose names do not end in an underscore.
+_PRIVATE = ("_n_features_out", "_block_labels", "_sparse_rows")
+
+
+def is_fitted_name(name: str) -> bool:
+    """Return whether a fit sets an attribute, which is not a parameter or one of scikit-learn's."""
+    return (name.endswith("_") and not name.startswith("_")) or name in _PRIVATE
 
 
 def lock_of(estimator: BaseEstimator) -> threading.RLock:

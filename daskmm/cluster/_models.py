@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from daskmm.cluster._fitted_values import check_fitted, is_fitted_name
+from daskmm.cluster._fitting import is_fitted_name
 from daskmm.numerics.columns import Expansion, MixedCoordinates
 from daskmm.numerics.kernels import Kernel
 from daskmm.storage.records import DamagedStateError, kind_of, read_state, registered, write_state
@@ -158,7 +158,9 @@ def _made_of(state: dict[str, Any]) -> Any:
         }
         for part in ("parameters", "fitted")
     )
-    check_fitted(fitted)
+    for name in fitted:
+        if not is_fitted_name(name):
+            raise ValueError(f"{name} is not the name of a fitted attribute")
     if state["class"] not in _ESTIMATORS:
         raise ValueError(f"it holds a model of unknown class {state['class']!r}")
     estimator = _ESTIMATORS[state["class"]](**_without_places(parameters))

@@ -251,6 +251,9 @@ class Monitor:
         spent = _FIRST / (number * (number + 1)) + (1.0 - _FIRST) / _YEAR
         times = numbers_of_tests(statistics) / spent
         latest = self.series + new
+        # The season of a date moves with the calendar, which is no drift.
+        seasons = {each.name for each in getattr(self.model, "columns_", ()) if each.is_season}
+        calendar = [about.column in seasons and about.kind != "missing" for about in statistics]
         deviations, p_values = [], []
         for length, share in zip(lengths, shares, strict=True):
             earlier = latest[:-length][-SEASONS * season :]
@@ -260,7 +263,8 @@ class Monitor:
                 earlier = self.whole + earlier
             found = deviation(earlier, latest[-length:], season, seasonal, between, kinds)
             adjusted = np.minimum(found.p_values * times / share, 1.0)
-            p_values.append(np.where(np.abs(found.shifts) > self.tolerance, adjusted, 1.0))
+            large = (np.abs(found.shifts) > self.tolerance) & ~np.array(calendar)
+            p_values.append(np.where(large, adjusted, 1.0))
             deviations.append(found)
         limits = deviations[0].limits(self.level * shares[0] / times)
         return Tested(lengths, deviations, np.stack(p_values), limits)

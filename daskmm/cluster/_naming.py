@@ -12,7 +12,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskmm.data.mixed import DAYS_OF_YEAR, Column
 from daskmm.data.names import feature_names
-from daskmm.storage.readable import readable_day, readable_number, readable_share
+from daskmm.storage.readable import (
+    readable_day,
+    readable_day_of_year,
+    readable_number,
+    readable_share,
+)
 
 # Usual number of features in a name, and the largest, if clusters would have the same name
 # otherwise. A second feature is named if it contributes at least this share of what the first
@@ -29,6 +34,10 @@ _MOSTLY_THERE = 0.5
 _FARTHER = 1.5
 # Kinds of columns that can be very high, or very late.
 _GRADED = ("number", "trend")
+# Name of a cluster that hardly differs from all rows.
+_AVERAGE = "average"
+# Dates whose mean direction on the circle of the year is shorter are spread over the year.
+_SPREAD_OVER_YEAR = 0.3
 COLUMNS = ("cluster_name", "cluster_size", "cluster_share")
 # Names of the means of coded values, by the kind of a mixed column.
 _MEANS = {"flag": "share", "category": "commonest"}
@@ -53,6 +62,8 @@ def cluster_names(model: Any) -> list[str]:
     features with high means only. No two names have the same words in another order.
     """
     centers, scale = values_of_rows(model), np.asarray(model.scale_)
+    if len(centers) == 1:
+        return [_AVERAGE]
     centers = np.where(np.isnan(centers), model.cluster_centers_, centers)
     columns = getattr(model, "columns_", None)
     sizes = np.asarray(getattr(model, "cluster_sizes_", np.ones(len(centers))), dtype=np.float64)
@@ -129,7 +140,8 @@ def _by_columns(
     """Return signs and contributions of mixed columns by centre, in the model's divergence.
 
     A category contributes by one level: that of most rows, if it is commoner than in all rows and
-    has at least half of the cluster's, or else the level that contributes most.
+    has at least half of the cluster's, or else the level that contributes most. A season
+    contributes by its cosine.
     """
     coordinates, distortion = model.coordinates_, model.distortion_
     expansion = coordinates.expansion
@@ -148,6 +160,9 @@ def _by_columns(
             whole = parts[:, levels].sum(axis=1)
             parts[:, levels] = 0.0
             parts[clusters, start + level] = whole
+        elif column.is_season:
+            parts[:, start] += parts[:, start + 1]
+            parts[:, start + 1] = 0.0
     return np.sign(centers - mean), parts
 
 
@@ -162,10 +177,7 @@ def _words_of(column: Column) -> list[tuple[str, str]]:
     if column.kind == "category":
         return [(f"{name} {level}", f"not {name} {level}") for level in column.levels]
     if column.kind == "season":  # cosine and sine of the time of the year
-        return [
-            (f"{source} around January", f"{source} around July"),
-            (f"{source} around April", f"{source} around October"),
-        ]
+        return [(source, source)] * 2
     if column.kind == "trend":
         return [(f"late {source}", f"early {source}")]
     return [(name, f"not {name}") if column.kind == "flag" else (f"high {name}", f"low {name}")]
@@ -230,12 +242,15 @@ class _Naming:
             said[feature] = self._words(cluster, feature)
             if feature == valued:
                 said[feature] += f" ({self._value(cluster, feature)})"
-        return said or {-1: "average"}
+        return said or {-1: _AVERAGE}
 
     def _words(self, cluster: int, feature: int) -> str:
         """Return the words of a feature; what a minority of the rows has is "more often" there."""
         above, share = bool(self.signs[cluster, feature] > 0), self.centers[cluster, feature]
         true, false = self.words[feature]
+        if self.kinds[feature] == "season":
+            day = self._day_of_year(cluster, feature)
+            return f"{true} all year" if day is None else f"{true} around {day.split()[1]}"
         if self.kinds[feature] in _MEANS and above != (share >= 0.5):
             return f"more often {true}" if above else f"less often {true}"
         return true if above else false
@@ -244,7 +259,14 @@ class _Naming:
         value, kind = float(self.centers[cluster, feature]), self.kinds[feature]
         if kind == "trend":
             return readable_day(value)
-        return readable_number(value) if kind in ("number", "season") else readable_share(value)
+        if kind == "season":
+            return self._day_of_year(cluster, feature) or "all year"
+        return readable_number(value) if kind == "number" else readable_share(value)
+
+    def _day_of_year(self, cluster: int, feature: int) -> str | None:
+        """Return the mean day of the year, such as "28 May"; None if rows are of the whole year."""
+        cos, sin = self.centers[cluster, feature : feature + 2]
+        return None if np.hypot(cos, sin) < _SPREAD_OVER_YEAR else readable_day_of_year(cos, sin)
 
     def _first(self, group: list[int]) -> int:
         """Return the feature that contributes most to the distances of clusters from the mean."""

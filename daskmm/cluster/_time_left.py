@@ -8,16 +8,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from daskmm.auto.lam import TriedSoFar
-from daskmm.kmeans.costs import LAST_POWER, LAST_STEPS
-from daskmm.kmeans.sample_annealing import LARGER_SAMPLE_TOL
+from daskmm.kmeans.costs import LAST_POWER, LAST_STEPS, READS
 from daskmm.mean_shift.blurring import CALM_ITERATIONS, Progress
 from daskmm.mean_shift.costs import FULL_SWEEPS
 from daskmm.mm.driver import CALM_ITERATIONS as CALM_STEPS
 from daskmm.mm.driver import IterationRecord, Run
 
-# Assumptions while changes are unknown: number of hard steps that are left, in general and after a
-# larger sample; and the exponent with which changes fall (measured: 1.3 to 2).
-_FIRST_STEPS, _FIRST_READS, _FALL = 10, 3, 1.4
+# Number of hard steps that is assumed to be left before any change is known, and the exponent with
+# which changes are assumed to fall until more of them are known (measured: 1.3 to 2).
+_FIRST_STEPS, _FALL = 10, 1.4
 # Share of its iterations that an annealing is assumed to have left when it takes longer than
 # planned.
 _LATE = 0.15
@@ -129,20 +128,14 @@ class TimeLeft:
         changes = [abs(a - b) for a, b in zip(costs[1:], costs[:-1], strict=True)]
         known = len(changes)
         if not known:
-            settled = {"larger sample", "Gram matrices"} & self._planned.keys()
-            return _FIRST_READS if settled and self.stage == "passes" else _FIRST_STEPS
-        # One calm step ends the passes after a sample.
-        sampled = "annealing" in self._planned and "Gram matrices" not in self._planned
-        calm = 1 if sampled and self.stage == "passes" else CALM_STEPS
-        if run.calm:
-            return max(calm - run.calm, 1)
-        tol = self.tol * (LARGER_SAMPLE_TOL if self.stage == "larger sample" else 1.0)
-        excess = changes[-1] / max(tol * abs(costs[-1]), 1e-300)
+            after_sample = self.stage == "passes" and "annealing" in self._planned
+            return READS if after_sample else _FIRST_STEPS
+        excess = max(changes[-1] / max(self.tol * abs(costs[-1]), 1e-300), 1.0)
         fall = _FALL
         if known > 3 and 0.0 < changes[-1] < changes[known // 2 - 1]:
             halved = math.log(changes[known // 2 - 1] / changes[-1])
             fall = min(max(halved / math.log(known / (known // 2)), 1.3), 5.0)
-        return max(known * (max(excess, 1.0) ** (1.0 / fall) - 1.0), 1.0) + calm - 1
+        return max(known * (excess ** (1.0 / fall) - 1.0), CALM_STEPS - run.calm, 1)
 
 
 def _sweeps(progress: Progress) -> tuple[float, float]:

@@ -118,4 +118,4 @@ def _on_annealing(parameters: Mapping[str, Any]) -> str:
     hot = "a lower s0" if parameters["s0"] == "auto" else "s0='auto' or a lower s0"
     polish = "" if parameters["polish"] else ", or polish=True"
     more = "more max_iter" if polish else "or more max_iter"
-    return f"Annealing that begins too hot ends so: try {hot}, {more}{polish}."
+    return f"An annealing that begins too hot ends like this: try {hot}, {more}{polish}."

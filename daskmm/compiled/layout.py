@@ -30,8 +30,8 @@ SCORED = 256
 # its weight does not fall by more than a factor of WANING within the step. The rounding of
 # distances from products changes weights by more than that.
 NEGLIGIBLE, WANING = 8, 256
-# For clusters below this share of the mean weight, all weights count, since their weight may fall
-# by any factor.
+# All weights count for clusters below this share of the mean weight, since their weight may fall by
+# any factor.
 _SMALL = 1e-3
 # Bytes of the distances of a tile, which fit into a core's cache.
 _DISTANCE_BYTES = 1 << 20

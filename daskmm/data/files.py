@@ -196,6 +196,11 @@ def has_columns(path: str) -> bool:
     return named and _kind(path) in ("csv", "netcdf", *_FRAMES.values())
 
 
+def is_text(path: str) -> bool:
+    """Return whether a path or pattern means csv files."""
+    return has_columns(path) and _kind(path if is_remote(path) else str(local_path(path))) == "csv"
+
+
 def column_names(
     path: str,
     separator: str | None = None,
@@ -222,29 +227,32 @@ def column_names(
 
 def planned_table(
     data: Any, path: str, encoding: str | None = None, mixed: bool = False
-) -> tuple[Any, bool]:
+) -> tuple[Any, str]:
     """Return a table of files with a known or estimated number of rows, for plans.
 
     `data` is what `open_data` returned for `path`. If columns are `mixed`, they may be of any kind
     and will be coded. The returned table has equal blocks for csv files; it is `data` if row counts
     remain unknown.
 
-    Also return whether the number of rows is an estimate, from the length of the first lines of csv
-    files; parquet files store the number.
+    Also return a note if the number of rows is an estimate, from the length of the first lines of
+    csv files; parquet files store the number.
     """
     if not hasattr(data, "to_dask_array"):
-        return data, False
+        return data, ""
     path = path if is_remote(path) else str(local_path(path))
     frame = to_be_coded(data) if mixed else data
     if _kind(path) != "csv":
-        return as_dask_array(frame), False
-    n_rows = estimated_rows(path, encoding)
+        return as_dask_array(frame), ""
+    n_rows, zipped = estimated_rows(path, encoding)
     if n_rows is None:
-        return data, False
+        return data, ""
     ends = np.linspace(0, n_rows, data.npartitions + 1).astype(int)
     check_columns(frame.dtypes)
     numbers = frame.astype(common_dtype(frame.dtypes))
-    return array_of_frame(numbers, tuple(np.diff(ends).tolist())), True
+    note = "rows are estimated from the size of the files"
+    if zipped:
+        note += "; each compressed file is read whole, and its text needs memory too"
+    return array_of_frame(numbers, tuple(np.diff(ends).tolist())), note
 
 
 def _kind(path: str) -> str:

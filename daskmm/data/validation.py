@@ -30,12 +30,8 @@ def check_domain(
     block. NaN are missing values if `partial`. `check_finite` is not called then; so this function
     also raises for infinities.
     """
-    if partial and np.isinf(rows).any():
-        row, feature = (int(index) for index in np.argwhere(np.isinf(rows))[0])
-        raise ValueError(
-            f"Input X contains infinity: {position.of_row(offset + row)}, feature {feature}. "
-            "Missing values must be NaN."
-        )
+    if partial:
+        check_infinite(rows, position, offset)
     outside = distortion.outside(rows)
     if outside is not None:
         row, feature = first_entry(outside)
@@ -241,6 +237,16 @@ _PARTIAL = (
     ", or give missing='partial' (--missing partial), which KMeans, PowerKMeans, "
     "EntropyPowerKMeans and GaussianMixture take"
 )
+
+
+def check_infinite(rows: NDArray, position: Position, offset: int = 0) -> None:
+    """Raise ValueError for infinities, as `check_finite` does, but not for missing values."""
+    if np.isinf(rows).any():
+        row, feature = first_entry(np.isinf(rows))
+        raise ValueError(
+            f"Input X contains infinity: {position.of_row(offset + row)}, feature {feature}. "
+            "Missing values must be NaN."
+        )
 
 
 def check_finite(rows: NDArray, position: Position, offset: int = 0) -> None:

@@ -159,7 +159,8 @@ class GroupTasks:
     """Groups of calls as tasks, and the tasks that they share.
 
     A node that only one group needs runs inside that group's task, right before its call; one that
-    several groups need remains a task of its own.
+    several groups need remains a task of its own, and so do the nodes of a shuffle between workers:
+    dask's scheduler decides on which worker each of its partitions arrives.
     """
 
     def __init__(
@@ -173,6 +174,7 @@ class GroupTasks:
         self._n_calls = len(arguments)
         self._nodes = nodes
         self._owner: dict[Key, int] = {}
+        self._own(_SHARED, _shuffled(nodes))
         queues = grouping.queues
         self._n_queues = [len(own) for own in queues]
         # Queues have consecutive numbers; each owns the nodes that only its own calls need.
@@ -240,7 +242,7 @@ class GroupTasks:
     def graph_of_total(
         self, name: str, run: Callable[..., Any], call: tuple[Any, ...]
     ) -> tuple[dict[Key, GraphNode], list[Key]]:
-        """Return tasks as `graph` does, and a single key: pairs of large records are merged."""
+        """Return tasks as `graph` does, that merge large records in pairs; one key is left."""
         graph, records = self.runs(name, run, call)
         return graph, _merged(records, name, graph, 2, 1)
 
@@ -324,6 +326,12 @@ def futures_of(source: Any) -> list[Any]:
     layers = getattr(source.__dask_graph__(), "layers", {"": source.__dask_graph__()}).values()
     persisted = [dict(layer) for layer in layers if not isinstance(layer, Blockwise)]
     return list(distributed.futures_of(persisted))
+
+
+def _shuffled(nodes: Mapping[Key, GraphNode]) -> list[Key]:
+    """Return the keys of the partitions that a shuffle between workers makes."""
+    barriers = {key for key, node in nodes.items() if node.block_fusion}
+    return [key for key, node in nodes.items() if barriers & node.dependencies] if barriers else []
 
 
 def _closure(keys: Iterable[Key], nodes: Mapping[Key, GraphNode]) -> dict[Key, GraphNode]:

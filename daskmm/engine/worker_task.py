@@ -453,7 +453,7 @@ def _read_in(call: Call, step: int) -> str:
     if not hasattr(position, "described"):
         return f"block {call.number}"
     if pieces := getattr(position, "pieces", ()):
-        # Steps for an argument come right before the one that makes it.
+        # The steps that an argument needs come right before the step that makes the argument.
         places = {item.key: place for place, item in enumerate(own) if isinstance(item, TaskRef)}
         made = next(node.key for node, _ in call.steps[step:] if node.key in places)
         position = pieces[places[made] // 2]

@@ -1,4 +1,4 @@
-"""Build, resume, verify and mend Gram stores, by one task per pair of row groups."""
+"""Build, resume and mend Gram stores, by one task per pair of row groups."""
 
 from __future__ import annotations
 
@@ -39,7 +39,6 @@ __all__ = [
     "build",
     "checked_diagonal",
     "mend",
-    "verify",
 ]
 
 logger = logging.getLogger("daskmm")
@@ -105,7 +104,7 @@ def build(
     store = GramStore(path)
     if found := manifest.differences(store.manifest):
         raise GramStoreError(f"{path} holds another Gram matrix: {'; '.join(found)}.")
-    if _diagonal_fault(store):
+    if diagonal_fault(store):
         store.write_diagonal(checked_diagonal(kernel, rows))
     fill(store, rows, kernel, store.missing(), lazy)
     return store
@@ -181,19 +180,7 @@ def _some(rows: KernelRows) -> FloatArray:
     return rows[:: max(1, len(rows) // _TESTED_ROWS)]
 
 
-def verify(path: str | Path) -> dict[str, str]:
-    """Read every tile of a store and return the faults found.
-
-    The result maps the name of a faulty tile, or "diagonal", to its fault, "missing" or "damaged".
-    """
-    store = GramStore(path)
-    faults = {tile_name(tile): fault for tile, fault in _tile_faults(store).items()}
-    if fault := _diagonal_fault(store):
-        faults["diagonal"] = fault
-    return faults
-
-
-def _tile_faults(store: GramStore) -> dict[Tile, str]:
+def tile_faults(store: GramStore) -> dict[Tile, str]:
     """Read all tiles; return the faults found."""
     jobs: list[Callable[[], str | None]] = [
         functools.partial(_fault, functools.partial(store.read, tile)) for tile in store.tiles
@@ -202,7 +189,8 @@ def _tile_faults(store: GramStore) -> dict[Tile, str]:
     return {tile: fault for tile, fault in faults if fault}
 
 
-def _diagonal_fault(store: GramStore) -> str | None:
+def diagonal_fault(store: GramStore) -> str | None:
+    """Return the fault of the diagonal, if it has one."""
     return _fault(lambda: store.diagonal)
 
 
@@ -216,7 +204,7 @@ def _fault(read: Callable[[], object]) -> str | None:
 
 def mend(store: GramStore, rows: KernelRows, kernel: Kernel, lazy: bool) -> None:
     """Compute missing and damaged tiles of a store again, given its data and its kernel."""
-    bad = list(_tile_faults(store))
+    bad = list(tile_faults(store))
     for stray in (store.path / "tiles").glob("c/*/*.partial"):
         if _PARTIAL.fullmatch(stray.name):  # a process was killed while it wrote this
             stray.unlink(missing_ok=True)

@@ -8,16 +8,15 @@ from daskmm.data.blocks import Layout
 from daskmm.engine.speed import loading_seconds, product_seconds
 from daskmm.gram.pairs import n_groups
 from daskmm.gram.rows import are_streamed
-from daskmm.kmeans.costs import LAST_STEPS, VALUE_SECONDS, annealing_steps, seeding_seconds
+from daskmm.kmeans.costs import LAST_STEPS, VALUE_SECONDS, annealing_steps
 from daskmm.kmeans.method import Method
 from daskmm.mm.stages import Cost
 
 # Number of exact sweeps after annealing on Nyström features (measured: 1 to 4).
 _POLISHING_SWEEPS = 3
 # Seconds that a thread takes per value of a matrix that is read from memory; and, without products,
-# per value of a Gaussian kernel, per value of other kernels, and per membership.
-_MATRIX_SECONDS = 2e-9
-_KERNEL_SECONDS, _KERNELS_SECONDS, _MEMBERSHIP_SECONDS = 1e-8, 1.8e-8, 5e-8
+# per value of a kernel, and per membership.
+_MATRIX_SECONDS, _KERNEL_SECONDS, _MEMBERSHIP_SECONDS = 2e-9, 1.4e-8, 5e-8
 
 
 @dataclass(frozen=True)
@@ -43,21 +42,10 @@ class GramCosts:
     def _streamed(self) -> bool:
         return are_streamed(self.layout) and not self.precomputed
 
-    @property
-    def _reading(self) -> float:
-        return loading_seconds(self.layout, self._threads) if self._streamed else 0.0
-
-    @property
-    def _value(self) -> float:
-        """Seconds of one value of a kernel."""
-        own = _KERNEL_SECONDS if self.n_kernels == 1 else _KERNELS_SECONDS
-        return self.layout.n_features * product_seconds() + own
-
-    @property
-    def _values(self) -> float:
-        """Seconds of all values; tiles on and above the diagonal are recomputed."""
-        pairs = self.n_kernels * self._n**2 * (0.5 if self.kept == "recomputed" else 1.0)
-        return pairs * self._value / self._threads
+    def _kernel_values(self, n_columns: int) -> float:
+        """Return the seconds of all kernels between the rows and some of them."""
+        each = self.layout.n_features * product_seconds() + _KERNEL_SECONDS
+        return self.n_kernels * self._n * n_columns * each / self._threads
 
     @property
     def _states(self) -> float:
@@ -69,9 +57,11 @@ class GramCosts:
         own = self.method
         per_value = max(own.n_clusters * own.n_starts * product_seconds(), _MATRIX_SECONDS)
         sweep = self._states + self.n_kernels * self._n**2 * per_value / self._threads
-        if self.kept == "recomputed":
-            groups = n_groups(self._n, self.layout.n_features)
-            sweep += self._values + self.n_kernels * groups * self._reading
+        if self.kept == "recomputed":  # tiles on and above the diagonal
+            sweep += self._kernel_values(self._n) / 2
+        if self._streamed:
+            reads = self.n_kernels * n_groups(self._n, self.layout.n_features)
+            sweep += reads * loading_seconds(self.layout, self._threads)
         return sweep
 
     @property
@@ -88,34 +78,34 @@ class GramCosts:
         reads = self.n_kernels * (self._streamed and self.kept == "stored")
         if self.kept == "recomputed":
             return Cost(reads, reads)
-        return Cost(reads, reads, lambda: self._values)
+        return Cost(reads, reads, lambda: self._kernel_values(self._n))
 
     def starts(self) -> Cost:
         """Return the cost of landmarks, of Nyström features, and of starting memberships.
 
         Streamed rows are read for diagonals, landmarks, their columns, and samples.
         """
-
-        def seconds() -> float:
-            own, n, rank = self.method, self._n, self.method.n_landmarks
-            features = self.n_kernels * n * rank * (self._value + rank * product_seconds())
-            seeding = seeding_seconds(own.n_clusters, rank * self.n_kernels)
-            starts = own.n_starts * n * own.n_clusters * seeding
-            return features + starts + 5 * self.n_kernels * self._reading
-
+        own, rank = self.method, self.method.n_landmarks
         reads = (1 + 5 * self.n_kernels) * self._streamed
-        return Cost(reads, reads, seconds)
+        products = self.n_kernels * self._n * rank * (rank + 10 * own.n_starts * own.n_clusters)
+        return Cost(
+            reads,
+            reads,
+            lambda: (
+                self._kernel_values(rank)
+                + products * product_seconds()
+                + reads * loading_seconds(self.layout, self._threads)
+            ),
+        )
 
     def annealing(self) -> Cost:
         """Return the cost of annealing on Nyström features."""
-
-        def seconds() -> float:
-            own = self.method
-            products = own.n_landmarks * own.n_clusters * own.n_starts * product_seconds()
-            step = self._states + 2 * self.n_kernels * self._n * products
-            return (annealing_steps(own.schedule) + LAST_STEPS) * step
-
-        return Cost(seconds=seconds) if self._anneals_on_features else Cost()
+        own = self.method
+        products = 2 * self.n_kernels * self._n * own.n_landmarks * own.n_clusters * own.n_starts
+        n_steps = annealing_steps(own.schedule) + LAST_STEPS
+        if not self._anneals_on_features:
+            return Cost()
+        return Cost(seconds=lambda: n_steps * (self._states + products * product_seconds()))
 
     def sweeps(self) -> Cost:
         """Return the cost of exact sweeps, and of one more for the cost of unconverged runs."""

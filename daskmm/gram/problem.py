@@ -77,8 +77,8 @@ class KernelProblem:
         self.weight = float(sample_weight.sum())
         self.lam = lam
         self.exact = exact
-        # The dimension of the feature space gives no bound; twice the critical power was enough in
-        # all measurements.
+        # The dimension of the feature space may be infinite, so it gives no bound of the critical
+        # power. Twice the critical power was low enough in all measurements.
         self.splitting_power = 2.0 * critical_power
         # Eq. 7 cancels: distances below this share of the diagonal are rounding errors.
         self.rounding = 1e-14 * float(np.mean([gram.diagonal.mean() for gram in grams]))

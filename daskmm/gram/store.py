@@ -88,7 +88,7 @@ def fingerprint(rows: FloatArray) -> str:
 
 
 def row_cuts(n_rows: int, tile_rows: int) -> list[slice]:
-    """Return the rows of each row of tiles."""
+    """Return the slice of the matrix's rows that each row of tiles covers."""
     return [slice(s, min(s + tile_rows, n_rows)) for s in range(0, n_rows, tile_rows)]
 
 
@@ -171,11 +171,6 @@ class GramStore:
     def tile_path(self, tile: Tile) -> Path:
         """Return the path of the file of a tile."""
         return self.path / "tiles" / "c" / str(tile[0]) / str(tile[1])
-
-    @property
-    def bytes_on_disk(self) -> int:
-        """Bytes of the tiles written so far."""
-        return sum(self._size(tile) for tile in self.tiles)
 
     def _size(self, tile: Tile) -> int:
         try:

@@ -25,7 +25,13 @@ from daskmm.data.blocks import (
 )
 from daskmm.data.grids import Grid
 from daskmm.data.lazy import Places, mapped
-from daskmm.data.validation import check_domain, check_empty, check_finite, checked_rows
+from daskmm.data.validation import (
+    check_domain,
+    check_empty,
+    check_finite,
+    check_infinite,
+    checked_rows,
+)
 from daskmm.engine.passes import Passes, one_blas_thread, run_on_threads
 from daskmm.kmeans.sums import CenterState
 from daskmm.numerics.rows import Coordinates, FeatureCoordinates, Rows, pieces
@@ -61,8 +67,9 @@ def blockwise(
             # A callable kernel may refuse values itself, but cannot name the row.
             check_finite(some.astype(np.float64), position, part.start)
             raise
-        if not finite and not partial:
-            check_finite(some.astype(np.float64), position, part.start)
+        if not finite:  # the coded rows have the columns of the table, `z` has features
+            check = check_infinite if partial else check_finite
+            check(some.astype(np.float64), position, part.start)
         check_domain(z, position, part.start, distortion, partial)
         if not finite:
             raise ValueError(

@@ -267,7 +267,7 @@ def _stepped(
     reservoir = _without_call(updates.reservoir, key).faded(factor) + seen.drawn.faded(kept)
     since = updates.weight_since + weight
     updates = replace(updates, reservoir=reservoir, weight_since=since)
-    # The sample of other rows says nothing about the clusters of these.
+    # Rows that have not been sampled, those of a fit, may have clusters that the sample lacks.
     seen_all = updates.unsampled <= _UNSAMPLED * total.weight
     enough = since >= (_SOONER if sooner else _RENEWED) * total.weight
     if updates.searches and seen_all and enough:

@@ -123,7 +123,7 @@ _SAME_OPTIMUM = 1e-6
 # Share of `tol` that ends the steps on the larger sample. These steps need no pass over the data,
 # and each saves a pass later: overlapping clusters, which converge slowly, need a third fewer
 # passes and end at a lower cost.
-LARGER_SAMPLE_TOL = 0.1
+_LARGER_SAMPLE_TOL = 0.1
 # Largest number of generations of recombined starts. The last generation is the first that lowers
 # the best cost by less than this share (smaller gains do not carry over from the sample to all
 # rows).
@@ -178,7 +178,7 @@ class Search:
     restarts: bool = False
     metric: Metric = PLAIN  # of the rows in the model's coordinates
     found: CenterState | None = None  # one more start, for hard steps alone
-    # One run per start, then one with hard steps only for each start that has both.
+    # One run per start; then, for starts that are run in both ways, one each with hard steps only.
     runs: Sequence[Run[CenterState]] = ()
     generation: int = 0  # number of recombinations so far
     settled: bool = False  # whether the last recombination gained too little for another one
@@ -270,7 +270,7 @@ def on_larger_sample(search: Search) -> Search:
         known.n_passes,
     )
     states = [run.state for run in search.runs]
-    schedule = replace(search.hard_schedule, tol=LARGER_SAMPLE_TOL * search.schedule.tol)
+    schedule = replace(search.hard_schedule, tol=_LARGER_SAMPLE_TOL * search.schedule.tol)
     runs = iterate(problem, states, schedule, search.context, race=search.worth_polishing)
     if not runs[0].history:  # interrupted before the first iteration
         return replace(search, polished=search.runs[:1])

@@ -5,16 +5,16 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from daskmm.data.blocks import Layout, float_dtype, visited_together
 from daskmm.engine.first_pass import sample_size
-from daskmm.engine.speed import fastest, loading_seconds, product_seconds
-from daskmm.kmeans.costs import MANY_ROWS, VALUE_SECONDS, step_seconds
+from daskmm.engine.speed import fastest, loading_seconds
+from daskmm.kmeans.costs import VALUE_SECONDS, step_seconds
+from daskmm.kmeans.method import Method
+from daskmm.mm.driver import Schedule
 from daskmm.mm.stages import Cost
-from daskmm.numerics.distortions.bregman import SquaredEuclidean
 from daskmm.numerics.mean_shift import TILE, Points, add_block_pair
 
 # Typical number of sweeps over all pairs before rows have merged; number of bandwidths that are
@@ -22,8 +22,6 @@ from daskmm.numerics.mean_shift import TILE, Points, add_block_pair
 FULL_SWEEPS, _BANDWIDTHS, _BANDWIDTH_SWEEPS = 8, 26, 60
 # Typical number of iterations that learn the weights and, after that, until rows have merged.
 _TYPICAL_BLURRING = 30
-# Seconds that a thread takes per value of a Gaussian, without the products.
-_KERNEL_SECONDS = 1e-8
 
 
 @dataclass(frozen=True)
@@ -45,14 +43,15 @@ class BlurringCosts:
     def _pair(self) -> float:
         return pair_seconds(self.layout.n_features)
 
-    @cached_property
-    def _nearest(self) -> float:
-        """Seconds to find the nearest micro-cluster of all rows."""
-        layout, k = self.layout, self.n_micro_clusters or 0
-        many, dtype = self._n >= MANY_ROWS, str(float_dtype(layout.dtype))
-        how = (SquaredEuclidean, True, False)
-        step = step_seconds(-math.inf, many, dtype, k, layout.n_features, *how, self.threads)
-        return self._n * step / min(self.threads, len(visited_together(layout)))
+    @property
+    def _step(self) -> float:
+        """Seconds to load all rows and to find the nearest micro-cluster of each."""
+        layout, k = self.layout, self.n_micro_clusters or 1
+        centers = Method(k, 1, Schedule(-math.inf), on_sample=False, weighted=True)
+        dtype = str(float_dtype(layout.dtype))
+        step = step_seconds(-math.inf, dtype, layout.n_features, centers, self.threads)
+        visits = min(self.threads, len(visited_together(layout)))
+        return loading_seconds(layout, self.threads) + self._n * step / visits
 
     def survey(self) -> Cost:
         """Return the cost of the first pass; heavy tails may require another one."""
@@ -77,32 +76,25 @@ class BlurringCosts:
 
     def draw(self) -> Cost:
         """Return the cost of drawing centres once, when half of them are there already."""
-        return Cost(1, 1, lambda: self._loading + 0.75 * self._nearest)
+        return Cost(1, 1, lambda: 0.75 * self._step)
 
     def step(self) -> Cost:
         """Return the cost of moving centres to the means of their rows once."""
-        return Cost(1, 1, lambda: self._loading + self._nearest)
-
-    @property
-    def _loading(self) -> float:
-        return loading_seconds(self.layout, self.threads)
+        return Cost(1, 1, lambda: self._step)
 
     def blurring(self) -> Cost:
         """Return the cost of blurring; sweeps over micro-clusters do not read the data."""
-        n, p, k = self._n, self.layout.n_features, self.n_micro_clusters
+        n, k = self._n, self.n_micro_clusters
         if k is None:
             at_once = min(self.threads, max(1, n // (2 * TILE)))
             pairs = min(FULL_SWEEPS, self.max_iter) * n**2
             typical = min(_TYPICAL_BLURRING, self.max_iter)
             return Cost(typical, self.max_iter, lambda: pairs * self._pair / at_once)
-        # There are five products per feature and pair; after some sweeps, a tenth of the points is
-        # left.
-        pairs = min(2 * FULL_SWEEPS, self.max_iter) * k**2
+        # Micro-clusters have variances, so that pairs of them take twice as long as pairs of rows.
+        pairs = 4 * min(FULL_SWEEPS, self.max_iter) * k**2
         # A table of unknown length may have so few rows that each is blurred.
-        return Cost(
-            most=self.max_iter if self.layout.n_rows is None else 0,
-            seconds=lambda: pairs * (7 * p * product_seconds() + _KERNEL_SECONDS) / self.threads,
-        )
+        most = self.max_iter if self.layout.n_rows is None else 0
+        return Cost(0, most, lambda: pairs * self._pair / self.threads)
 
     def labels(self) -> Cost:
         """Return the cost of the labels of rows in memory; labels of lazy rows are lazy.
@@ -111,7 +103,7 @@ class BlurringCosts:
         """
         if self.n_micro_clusters is None:
             return Cost(most=1)
-        return Cost() if self.layout.lazy else Cost(1, 1, lambda: self._nearest)
+        return Cost() if self.layout.lazy else Cost(1, 1, lambda: self._step)
 
 
 @functools.cache

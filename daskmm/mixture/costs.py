@@ -10,12 +10,13 @@ import numpy as np
 from daskmm.data.blocks import Layout, Position
 from daskmm.engine.speed import fastest, loading_seconds
 from daskmm.kmeans.costs import TRIAL_STEPS as STEPS_OF_CENTERS
-from daskmm.kmeans.costs import VALUE_SECONDS, seeding_seconds, step_seconds
+from daskmm.kmeans.costs import VALUE_SECONDS, step_seconds
+from daskmm.kmeans.method import Method
 from daskmm.mixture.em import block_sums
 from daskmm.mixture.settings import FIRST_DEGREES, TRIAL_STEPS, Settings
 from daskmm.mixture.starts import labelled_components
+from daskmm.mm.driver import Schedule
 from daskmm.mm.stages import Cost
-from daskmm.numerics.distortions.bregman import SquaredEuclidean
 from daskmm.numerics.rows import tile_rows
 
 # Typical numbers of EM steps: over the table, after a sample and from given components; on the
@@ -82,12 +83,10 @@ class MixtureCosts:
 
     @cached_property
     def _start(self) -> float:
-        """Seconds in which the sample is clustered once; every other start is annealed."""
-        k, p = self.settings.n_components, self.layout.n_features
-        seeding = k * seeding_seconds(k, p)
-        step = step_seconds(-8.0, False, "float64", k, p, SquaredEuclidean, False, False, 1)
-        annealed = (self.settings.init_params == "kmeans") / 2
-        return self.n_sample * (seeding + annealed * STEPS_OF_CENTERS * step)
+        """Seconds in which the sample is clustered once; seeding takes as long as half a trial."""
+        centers = Method(self.settings.n_components, 1, Schedule(-np.inf), on_sample=False)
+        step = step_seconds(-8.0, "float64", self.layout.n_features, centers, 1)
+        return self.n_sample * STEPS_OF_CENTERS * step
 
     def types(self) -> Cost:
         """Return the cost of fits of each covariance type to the sample."""

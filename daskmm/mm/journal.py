@@ -62,7 +62,7 @@ class PassCounter(Protocol):
         """Passes over the data so far."""
 
     def add(self, n_passes: int) -> None:
-        """Count passes that were made by other means."""
+        """Count further passes, such as those of earlier runs of the fit."""
 
 
 class Journal:

@@ -86,4 +86,6 @@ class MixedCoordinates:
 
     def to_input(self, centers: FloatArray) -> FloatArray:
         """Transform centres to means and shares."""
-        return (centers - self.shift) * self.scale + self.mean
+        found = (centers - self.shift) * self.scale + self.mean
+        is_share = np.isin(self.expansion.kinds, (FLAG, CATEGORY))[self.expansion.groups]
+        return np.where(is_share, found.clip(0.0, 1.0), found)  # without rounding errors

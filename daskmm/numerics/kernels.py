@@ -20,8 +20,6 @@ _EQUAL_DIRECTIONS = 1e-15
 _NO_LENGTH = 10 * np.finfo(np.float64).eps
 # k(x, y) and k(y, x) may differ by this share of the largest value.
 ASYMMETRY = 1e-6
-# Kernels that have a bandwidth.
-SCALED = frozenset({"rbf", "laplacian", "angular"})
 # Kernels that do not change, up to centring in feature space, when all rows are shifted.
 _MOVABLE = frozenset({"rbf", "laplacian", "linear"})
 

@@ -158,8 +158,9 @@ class Plan:
     def _about_bytes(self) -> list[str]:
         if self.n_rows is None:
             return [
-                "bytes and memory are unknown, as the rows are: X.to_dask_array(lengths=True) "
-                "counts them, and 'daskmm plan' estimates those of csv files from their size"
+                "bytes and memory are unknown, as the number of rows is: "
+                "X.to_dask_array(lengths=True) counts rows, and 'daskmm plan' estimates those of "
+                "csv files, and of gzip files of them, from their size"
             ]
         return [
             f"read per pass: {readable_bytes(self.bytes_per_pass)}"
@@ -178,8 +179,8 @@ class Plan:
             return []
         if self.stages is None:
             return [
-                "time is unknown, as the number of clusters is: a sample decides about it, in time "
-                "that grows with the number"
+                "time is unknown, as the number of clusters is: a sample decides about the number, "
+                "and the time grows with it"
             ]
         parts = [f"{name} {readable_seconds(taken)}" for name, taken in self.stages.items()]
         total = readable_seconds(sum(self.stages.values()))

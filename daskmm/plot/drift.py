@@ -71,8 +71,9 @@ def drift(monitor: Any) -> Figure:
         earliest = looks[int(drifted.argmax())]
         first = f"; the first is look {earliest.number}: {earliest.reasons[0]}"
     figure.set_label(
-        f"{n_drifted:,} of {counted(len(looks), 'look')} found more than batches usually differ "
-        f"by{first}. The cost of the last is {ratios[-1]:.3g} times that of the reference."
+        f"{n_drifted:,} of {counted(len(looks), 'look')} found larger differences than batches "
+        f"usually have{first}. The cost of the last is {ratios[-1]:.3g} times that of the "
+        "reference."
     )
     return figure
 

@@ -51,8 +51,7 @@ def matching(found: Any) -> Figure:
     left.set_title("share of the rows of each cluster", fontsize=11)
     same = int((found.jaccard > 0.5).sum())
     figure.set_label(
-        f"Of {counted(len(order[0]), 'cluster')}, {same:,} have more than half of their rows, and "
-        f"of those of their match among {len(order[1]):,}, in common; the mean Jaccard similarity "
-        f"is {jaccard.mean():.2f}."
+        f"{same:,} of {counted(len(order[0]), 'cluster')} have a Jaccard similarity of more than "
+        f".5 with their match among {len(order[1]):,}; the mean is {jaccard.mean():.2f}."
     )
     return figure

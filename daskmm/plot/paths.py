@@ -200,7 +200,7 @@ def distortion_choice(choice: DistortionChoice) -> Figure:
         fontsize=11,
     )
     figure.set_label(
-        f"Of {len(choice.distortions)} distortions {choice.distortion} is chosen: its clusters "
+        f"{choice.distortion} is chosen among {len(choice.distortions)} distortions: its clusters "
         f"gain {choice.gain[choice.chosen]:.3g} nats on the ranks of the features; the largest "
         f"gain is {choice.gain.max():.3g}, the least {choice.gain.min():.3g}."
     )

@@ -259,7 +259,7 @@ def _described(profiles: Profiles, clusters: NDArray[np.intp], features: NDArray
     if values.size and np.nanmax(np.abs(values), initial=0.0) > 0:
         row, column = np.unravel_index(np.nanargmax(np.abs(values)), values.shape)
         text += (
-            f" Furthest from the mean is cluster {clusters[row]} in feature "
+            f" Cluster {clusters[row]} is farthest from the mean, in feature "
             f"{profiles.names[features[column]]}, by {values[row, column]:+.1f} {profiles.unit}."
         )
     if profiles.sizes is not None and len(profiles.sizes):

@@ -13,7 +13,12 @@ from numpy.typing import NDArray
 
 from daskmm.data.mixed import DAYS_OF_YEAR, Column
 from daskmm.report.means import Means, Sampled
-from daskmm.storage.readable import readable_day, readable_number, readable_share
+from daskmm.storage.readable import (
+    readable_day,
+    readable_day_of_year,
+    readable_number,
+    readable_share,
+)
 
 FloatArray = NDArray[np.float64]
 Say = Callable[[float], str]
@@ -27,7 +32,6 @@ _FAR = 0.25
 _MOSTLY_ZERO = 0.6
 # Largest number of levels in a text, and of bars for levels.
 _LEVELS_SAID, _LEVELS_DRAWN = 3, 12
-_MONTHS = "January February March April May June July August September October November December"
 _ABSENT = "–"
 
 
@@ -51,7 +55,7 @@ class Profile:
     what: str  # the texts are: "mean", "share", "commonest levels" or "time of the year"
     texts: list[str]  # mean, share or commonest levels of each cluster
     overall: str  # the same of all rows
-    briefs: list[str]  # words for each cluster in a sentence
+    briefs: list[str]  # what a sentence says of each cluster
     # What else is known of each cluster: the ends of the middle half of its values, or the share of
     # those that are not 0.
     notes: list[str]
@@ -180,7 +184,7 @@ class _Column:
         return replace(profile, briefs=[self._commoner(own, levels) for own in self.means])
 
     def _commoner(self, own: FloatArray, levels: list[str]) -> str:
-        """Name the level that is commoner in a cluster than in all rows by most."""
+        """Name the level whose share in a cluster exceeds that in all rows by most."""
         if np.isnan(own).any():
             return f"{self.name} {_ABSENT}"
         level = int(np.argmax(own - self.overall))
@@ -193,10 +197,7 @@ class _Column:
         def said(cos_and_sin: FloatArray) -> str:
             if np.isnan(cos_and_sin).any():
                 return _ABSENT
-            turn = np.arctan2(cos_and_sin[1], cos_and_sin[0]) / (2 * np.pi) % 1.0
-            day = np.datetime64("2023-01-01") + int(turn * 364.999)  # of a year without 29 February
-            _, month, number = str(day).split("-")
-            return f"around {int(number)} {_MONTHS.split()[int(month) - 1]}"
+            return f"around {readable_day_of_year(*cos_and_sin)}"
 
         histograms = None
         if len(self.values):

@@ -29,7 +29,7 @@ _WEIGHTS = (
     "How much each feature counts in the distance. Features without weight do not matter for these "
     "clusters; where all weights are equal, learned ones explained no more."
 )
-_GAINS = "The lower bars: how much more of each feature clusters explain than clusters of noise do."
+_GAINS = "The lower bars show how much more of each feature clusters explain than noise does."
 _FRAMES = (
     "Rows of a sample, blurred again with the bandwidth and the feature weights of the fit: each "
     "moves to the mean of its neighbours. Rows that come together are a cluster."
@@ -40,16 +40,17 @@ _ANNEALED = (
     "before the Lloyd steps at the end."
 )
 _LOOKS = (
-    "The mean distance to the centre of each batch that was looked at, over that of the reference "
-    "rows, and how certain it is that each column and each cluster differs by more than batches "
-    "usually do. Above the line in the scale there is drift."
+    "The mean distance of each batch's rows to their centres, relative to that of the reference "
+    "rows; and how certain it is that each column and each cluster differs by more than batches "
+    "usually do. Values above the line in the scale are drift."
 )
 _PATHS: tuple[tuple[str, str, str, Callable[..., Any]], ...] = (
     (
         "n_clusters_path_",
         "How the number of clusters was chosen",
-        "The gain of each number of clusters, and how much more it explains than noise. Above the "
-        "broken lines there are clusters; the dotted line is the choice.",
+        "The overlap of the two least separated clusters, for each number of clusters. A gap "
+        "divides these two if the overlap lies below the broken line; the dotted line is the "
+        "choice.",
         plot.n_clusters_path,
     ),
     (

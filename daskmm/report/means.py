@@ -38,14 +38,15 @@ class Means:
     overall: FloatArray  # mean of all rows, (n_features,)
     # Variance of all rows; if it is unknown, the same number for all features, (n_features,).
     variance: FloatArray
-    shares: FloatArray  # share of the rows in each cluster, (n_clusters,)
+    # Share of each feature's values that each cluster has, (n_clusters, n_features).
+    shares: FloatArray
     known: bool  # whether the variance is known
     starts: NDArray[np.int64]  # first feature of each column, (n_columns,)
 
     @property
     def spread(self) -> FloatArray:
         """Standard deviation of each column, or of the clusters' means if it is unknown."""
-        variance = self.variance if self.known else _moments(self.clusters, self.shares[:, None])[1]
+        variance = self.variance if self.known else _moments(self.clusters, self.shares)[1]
         return np.asarray(np.sqrt(np.add.reduceat(variance, self.starts)))
 
     @property
@@ -59,7 +60,8 @@ class Means:
     @property
     def explained(self) -> FloatArray:
         """Share of each column's variance that lies between the clusters, if it is known."""
-        return np.minimum(self.shares @ self.away, 1.0)
+        between = self.shares[:, self.starts] * self.away
+        return np.minimum(between.sum(axis=0), 1.0)
 
     def features(self, column: int) -> slice:
         """Return the features of a column."""
@@ -88,10 +90,8 @@ def means_of(model: Any, sizes: list[int], sampled: Sampled | None) -> Means | N
         expansion = model.coordinates_.expansion
         clusters = np.where((model.value_shares_ == 0)[:, expansion.groups], np.nan, clusters)
         starts = expansion.starts
-    shares = np.asarray(sizes, dtype=np.float64) / max(sum(sizes), 1)
-    held = value_shares(model)
-    of_values = shares[:, None] * (1.0 if held is None else np.nan_to_num(held))
-    overall, between = _moments(clusters, of_values)
+    shares = _shares_of_values(model, sizes, clusters, rows, sampled)
+    overall, between = _moments(clusters, shares)
     if rows is None:
         variance = _variance_of(model, overall)
         known = variance is not None
@@ -99,9 +99,21 @@ def means_of(model: Any, sizes: list[int], sampled: Sampled | None) -> Means | N
             variance = np.full(len(overall), between.max())
         return Means(clusters, overall, variance, shares, known, starts)
     mean, variance = _moments(rows, np.ones((len(rows), 1)))
-    if exact and (held is not None or not np.isnan(rows).any()):
+    if exact and (value_shares(model) is not None or not np.isnan(rows).any()):
         mean = overall
     return Means(clusters, mean, variance, shares, True, starts)
+
+
+def _shares_of_values(
+    model: Any, sizes: list[int], clusters: FloatArray, rows: FloatArray | None, sampled: Any
+) -> FloatArray:
+    """Return the share of each feature's values that each cluster has."""
+    held = value_shares(model)
+    if held is None and rows is not None and np.isnan(rows).any():
+        held = cluster_means((~np.isnan(rows)).astype(float), sampled.labels, len(sizes))
+    counts = np.array(sizes, dtype=np.float64)[:, None] * np.ones_like(clusters)
+    counts *= 1.0 if held is None else np.nan_to_num(held)
+    return np.asarray(counts / np.maximum(counts.sum(axis=0), np.finfo(float).tiny))
 
 
 def _features_of(model: Any, rows: NDArray) -> FloatArray:

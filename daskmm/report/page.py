@@ -312,8 +312,8 @@ def _about_columns(means: Means | None, sampled: Sampled | None) -> str:
     if sampled is not None:
         said += (
             " Brackets hold the ends of the middle half of a cluster's values, with their median "
-            "where it is far from the mean, or, where most values are 0, the share of its rows in "
-            "which they are not. Coloured bars are its rows, grey ones all rows."
+            "where it is far from the mean. Where most values are 0, they hold the share of the "
+            "rows with other values. Coloured bars are the cluster's rows, grey bars all rows."
         )
     return said
 

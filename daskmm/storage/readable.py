@@ -7,6 +7,7 @@ from datetime import date, timedelta
 
 # Numbers beyond these have an exponent.
 _SMALL, _LARGE = 1e-4, 1e15
+_MONTHS = "January February March April May June July August September October November December"
 _UNITS = ((1e12, " trillion"), (1e9, " billion"), (1e6, " million"))
 
 
@@ -71,6 +72,13 @@ def readable_share(share: float) -> str:
     if 0.9995 < share < 1:
         return "over 99.9%"
     return f"{share:.1%}" if 0 < share < 0.0995 or 0.995 <= share < 1 else f"{share:.0%}"
+
+
+def readable_day_of_year(cos: float, sin: float) -> str:
+    """Format a direction on the circle of the year, e.g. "28 May"; 1 January has the angle 0."""
+    turn = math.atan2(sin, cos) / (2 * math.pi) % 1.0
+    day = date(2023, 1, 1) + timedelta(days=int(turn * 364.999))  # of a year without 29 February
+    return f"{day.day} {_MONTHS.split()[day.month - 1]}"
 
 
 def readable_day(days: float) -> str:

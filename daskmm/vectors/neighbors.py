@@ -126,7 +126,7 @@ def recall(
 def _rows_at(
     rows: NDArray, weights: NDArray | None, position: Position, numbers: NDArray[np.int64]
 ) -> list[NDArray]:
-    """Return the rows of a block with some numbers, which ascend."""
+    """Return the rows of a block that have these numbers, given in ascending order."""
     low, high = np.searchsorted(numbers, (position.start, position.start + len(rows)))
     return [rows[numbers[low:high] - position.start]]
 

@@ -747,3 +747,11 @@ def test_decimals_beside_other_values_are_refused_by_block_and_row():
         X = dd.from_pandas(frame, npartitions=3)
         with pytest.raises(ValueError, match=r"'old' in column 'age'.* decimals: block 2, row 50"):
             learned_coding(X, None)
+
+
+def test_an_infinity_among_missing_values_is_named_by_its_column():
+    frame = pd.DataFrame({"town": list("abcdef") * 20, "age": np.arange(120.0)})
+    frame.loc[::9, "age"] = np.nan
+    model = KMeans(2, distortion="mixed", missing="partial", random_state=0, n_init=1).fit(frame)
+    with pytest.raises(ValueError, match=r"infinity: block 0, row 4 .*, feature 1 \('age'\)"):
+        model.predict(frame.assign(age=frame["age"].where(frame.index != 4, np.inf)))

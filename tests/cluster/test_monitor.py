@@ -250,6 +250,20 @@ def test_a_shift_of_one_column_is_found_within_a_week_and_named():
     assert named >= 5
 
 
+def test_the_season_of_a_date_moves_with_the_calendar_and_does_not_alarm():
+    rng, first = np.random.default_rng(0), pd.Timestamp("2026-01-01")
+    days = first + pd.to_timedelta(np.repeat(np.arange(188), 40), "D")
+    rows = pd.DataFrame({"day": days, "size": rng.normal(size=len(days))})
+    given = {"distortion": "mixed", "metric_params": {"dates": ["day:season"]}}
+    before = rows[days < first + pd.Timedelta(days=181)]
+    model = KMeans(2, random_state=0, n_init=1, **given).fit(before)
+    watch = daskmm.monitor(model, before, batches="day")
+    for _, batch in rows[len(before) :].groupby("day"):
+        look = watch.look(batch)
+        assert not any(each.column == "day:season" for each in look.findings)
+    assert watch.look(batch.assign(size=5.0)).drifted
+
+
 def test_a_day_of_the_reference_does_not_alarm():
     days = Days(seed=2, noise=0.3)
     watch = watched(days, 31)

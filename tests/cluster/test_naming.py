@@ -21,7 +21,8 @@ from daskmm import (
     WeightedBlurringMeanShift,
     load,
 )
-from daskmm.cluster._naming import _Naming, cluster_names
+from daskmm.cluster._naming import _Naming, _words_of, cluster_names
+from daskmm.data.mixed import Column
 
 X, _ = blobs()
 WEIGHTS = np.random.default_rng(0).integers(0, 4, 240).astype(float)
@@ -207,6 +208,25 @@ def test_mixed_columns_have_names_that_people_read():
         "day around April",
         "day around July",
     }
+
+
+def test_a_season_is_named_by_the_month_of_its_mean_or_as_the_whole_year():
+    # All rows are of January to June: no cluster is around July, though one has a lower cosine.
+    turns, lengths = 2 * np.pi * np.array([45, 148, 10]) / 365, np.array([0.9, 0.9, 0.1])
+    centers = (lengths * [np.cos(turns), np.sin(turns)]).T
+    words = _words_of(Column("day:season", "day", "season"))
+    signs, parts = np.array([[1.0, 0], [-1, 0], [-1, 0]]), np.array([[1.0, 0]] * 3)
+    naming = _Naming(centers, signs, parts, words, ["season"] * 2, np.full(2, 0.01))
+    assert naming.names() == ["day around February", "day around May", "day all year"]
+
+
+def test_a_single_cluster_of_mixed_columns_is_average_and_shares_are_from_0_to_1():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"age": rng.normal(size=60), "paperless": rng.random(60) < 0.6})
+    model = KMeans(1, distortion="mixed", random_state=0).fit(frame)
+    assert cluster_names(model) == ["average"]
+    model = KMeans(4, distortion="mixed", random_state=0).fit(frame)
+    assert model.summary_["share_paperless"].between(0, 1).all()
 
 
 def test_a_category_is_named_by_its_commonest_level():

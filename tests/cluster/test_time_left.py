@@ -96,8 +96,9 @@ def test_hard_steps_end_where_their_changes_become_negligible():
         left.follow("passes", [run(hard[:number], costs[:number], "hard")], float(number))
         # A change of .1/n² is below 1e-4 times 1.85 from the 24th on.
         assert left.share == pytest.approx(number / 24, rel=0.15)
+    # Five passes usually follow an annealing on samples.
     left.follow("passes", [run(hard[:1], costs[:1], "hard")], 19.0)
-    assert left.share == pytest.approx(1 / 11)
+    assert left.share == pytest.approx(1 / 6)
 
 
 def test_rows_of_a_mean_shift_merge_all_at_once():

@@ -34,7 +34,7 @@ def expected_failures(estimator):
 
 
 @parametrize_with_checks(PAIRS, expected_failed_checks=expected_failures)
-def test_scikit_learn_estimator_check(estimator, check):
+def test_scikit_learn_estimator_checks_pass(estimator, check):
     with warnings.catch_warnings():
         # Some checks have fewer distinct rows than clusters, or rows in a hurry.
         warnings.simplefilter("ignore", ConvergenceWarning)

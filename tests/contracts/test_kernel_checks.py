@@ -46,7 +46,7 @@ def _name(check):
     ],
     expected_failed_checks=_expected_failures,
 )
-def test_scikit_learn_estimator_check(estimator, check):
+def test_scikit_learn_estimator_checks_pass(estimator, check):
     with warnings.catch_warnings():
         if _name(check) in FEW_DISTINCT_ROWS:
             warnings.filterwarnings(

@@ -51,7 +51,7 @@ def _name(check):
         else EXPECTED_FAILURES | SPARSE_FAILURES
     ),
 )
-def test_scikit_learn_estimator_check(estimator, check):
+def test_scikit_learn_estimator_checks_pass(estimator, check):
     with warnings.catch_warnings():
         if isinstance(estimator, GaussianMixture):  # some tables have fewer rows than features
             warnings.filterwarnings("ignore", r"1 component\(s\) .* are as narrow", UserWarning)

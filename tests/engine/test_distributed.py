@@ -9,7 +9,9 @@ from types import SimpleNamespace
 
 import dask
 import dask.array as da
+import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 import pytest
 from distributed import CancelledError, Client, LocalCluster, Status, get_worker
 from hypothesis import given
@@ -77,6 +79,19 @@ def test_fits_inside_of_tasks_leave_the_threads_to_their_blocks(client):
     # As many fits as there are threads: if they kept them, none would be left for their blocks.
     found = client.gather(client.map(_fit, range(4)), direct=False)
     np.testing.assert_allclose(found, [_fit(seed) for seed in range(4)])
+
+
+def test_frames_that_workers_shuffle_have_the_clusters_of_their_rows(client):
+    rows = np.random.default_rng(0).normal(size=(600, 3)) + 9.0 * (np.arange(600) % 3)[:, None]
+    frame = pd.DataFrame(rows, columns=list("abc")).assign(key=np.arange(600)[::-1])
+    lazy = dd.from_pandas(frame, npartitions=6)
+    expected = KMeans(3, random_state=0).fit(frame[["a", "b", "c"]].iloc[::-1]).labels_
+    shuffled = lazy.set_index("key", shuffle_method="p2p", divisions=[0, 150, 300, 450, 599])
+    labels = KMeans(3, random_state=0).fit(shuffled).labels_.compute()
+    assert labels.index.tolist() == list(range(600))
+    assert np.array_equal(labels, expected)
+    joined = lazy.merge(lazy[["key"]], on="key", shuffle_method="p2p")[["a", "b", "c"]]
+    assert sorted(KMeans(3, random_state=0).fit(joined).cluster_sizes_) == [200, 200, 200]
 
 
 def test_calls_are_grouped_for_workers_that_are_yet_to_come():
@@ -208,7 +223,7 @@ def test_a_cluster_adapts_to_fits_from_no_worker_and_back():
 @pytest.fixture
 def paused_client():
     """Connect to two workers that were paused, as dask pauses those whose memory is nearly full."""
-    options = {"processes": False, "dashboard_address": None, "memory_limit": 0}
+    options = {"processes": False, "dashboard_address": ":0", "memory_limit": 0}
     with (
         dask.config.set({"scheduler": None, "daskmm.lost-cluster-timeout": "2s"}),
         LocalCluster(n_workers=2, threads_per_worker=1, **options) as cluster,

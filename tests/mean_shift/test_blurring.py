@@ -855,7 +855,7 @@ def _expected_failures(estimator):
     [WeightedBlurringMeanShift(), WeightedBlurringMeanShift(0.05)],
     expected_failed_checks=_expected_failures,
 )
-def test_scikit_learn_estimator_check(estimator, check):
+def test_scikit_learn_estimator_checks_pass(estimator, check):
     with warnings.catch_warnings():
         # Most checks fit a few rows of noise.
         warnings.simplefilter("ignore", ConvergenceWarning)

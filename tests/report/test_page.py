@@ -517,6 +517,20 @@ def test_the_mean_of_all_rows_is_that_of_the_fit_and_not_of_the_sample():
     np.testing.assert_allclose(means.overall, [frame["income"].mean(), *shares])
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_the_explained_variation_counts_only_the_rows_that_have_a_value(known):
+    rng, late = np.random.default_rng(0), np.arange(3000) % 10 == 0
+    rows = np.column_stack([rng.normal(60.0 * late, 20.0), 2000.0 * late])
+    rows[late & (rng.random(3000) < 0.9), 0] = np.nan  # most late flights are cancelled
+    model = KMeans(2, missing="partial", standardize=False, random_state=0).fit(rows)
+    labels, delays = model.labels_, pd.Series(rows[:, 0]).dropna()
+    if not known:
+        del model.value_shares_
+    means = means_of(model, np.bincount(labels).tolist(), Sampled(rows, labels))
+    own = delays.groupby(labels[delays.index]).transform("mean")
+    assert means.explained[0] == pytest.approx(own.var(ddof=0) / delays.var(ddof=0), rel=0.01)
+
+
 def test_the_report_and_the_command_say_which_values_are_missing(tmp_path):
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(200, 3)) + 9.0 * (np.arange(200) % 2)[:, None] * [1, 0, 0]

@@ -4,7 +4,7 @@
 #include "loops.h"
 #include "vectors.hpp"
 #include <stdlib.h>
-#if defined(DASKMM_GUARDED_ARRAYS)  // sanitizers see what reaches beyond an array
+#if defined(DASKMM_GUARDED_ARRAYS)  // sanitizers report reads beyond an array
 #include <sanitizer/asan_interface.h>
 #define LEAST_GAP 4096
 #else
