@@ -181,5 +181,4 @@ def test_a_real_notebook_updates_one_display():
     assert progress.output_type == "display_data"
     assert "iterations" in progress.data["text/plain"]
     assert "first look" not in progress.data["text/plain"]
-    assert "<polyline" in progress.data["text/html"]
     assert "daskmm-fitted" in result.data["text/html"]
