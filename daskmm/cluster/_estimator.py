@@ -19,7 +19,7 @@ from daskmm.cluster._docs import documented
 from daskmm.cluster._fitting import unfitted
 from daskmm.cluster._naming import level_shares, summary_frame
 from daskmm.cluster._output import as_asked
-from daskmm.cluster._parameters import CHECKPOINT, cluster_range
+from daskmm.cluster._parameters import CHECKPOINT, FitParameters, cluster_range
 from daskmm.cluster._sklearn import Interval, StrOptions
 from daskmm.cluster._summary import fitted_html
 from daskmm.data.blocks import Layout, layout_of
@@ -31,7 +31,7 @@ from daskmm.planning import Plan
 
 
 @documented
-class MMClusterer(ClusterMixin, BaseEstimator):
+class MMClusterer(FitParameters, ClusterMixin, BaseEstimator):
     """Base of all estimators that the MM driver fits."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -48,14 +48,8 @@ class MMClusterer(ClusterMixin, BaseEstimator):
 
     n_clusters: Any
     n_init: int | str
-    max_iter: int
     tol: float
-    random_state: Any
     standardize: Any
-    verbose: int
-    callbacks: Any
-    checkpoint: str | Path | None
-    checkpoint_every: int | float | str
 
     labels_: Any
     _block_labels: Any

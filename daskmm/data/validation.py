@@ -211,7 +211,7 @@ def check_positive_weights(n_positive: int, n_clusters: int) -> None:
     """Raise ValueError if there are fewer rows of positive weight than clusters."""
     if n_positive < n_clusters:
         raise ValueError(
-            f"Only {n_positive} row(s) have a positive sample_weight and a value, fewer than "
+            f"Only {n_positive} row(s) have a value and a sample_weight above zero, fewer than "
             f"n_clusters={n_clusters}."
         )
 

@@ -39,7 +39,7 @@ FIGURES = {
     "entropy": {"projection", "weights", "lam_path", "trace"},
     "kernel": {"projection", "trace"},
     "multi-kernel": {"projection", "trace"},
-    "mean-shift": {"projection", "weights", "frames", "bandwidth_path"},
+    "mean-shift": {"projection", "weights", "bandwidth_path"},
 }
 
 
@@ -149,7 +149,7 @@ def test_inspect_makes_a_report_without_figures_of_rows(run, capsys):
         found = json.loads(capsys.readouterr().out)
         assert found["report"] == str(report)
         tree = check_page(report.read_text(encoding="utf-8"))
-        without = FIGURES[run.name] - {"projection", "frames"}
+        without = FIGURES[run.name] - {"projection"}
         assert set(drawn(tree)) == without
         assert "no figure shows them" in "".join(tree.itertext())
     finally:
