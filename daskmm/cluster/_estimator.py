@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar
@@ -103,7 +104,12 @@ class MMClusterer(FitParameters, ClusterMixin, BaseEstimator):
         layout = layout_of(table)
         if layout.n_rows is not None:
             check_row_count(layout.n_rows, self._least_rows())
-        return self._plan_of(with_measured_loading(table, layout) if measure else layout, True)
+        plan = self._plan_of(with_measured_loading(table, layout) if measure else layout, True)
+        if layout.n_rows is None or layout.lazy or layout.sparse or isinstance(X, np.ndarray):
+            return plan
+        # The given table (or what DuckDB keeps of it) is in memory beside the array made of it.
+        given = layout.n_rows * layout.bytes_per_row
+        return replace(plan, peak_bytes_per_worker=(plan.peak_bytes_per_worker or 0) + given)
 
     @abstractmethod
     def _plan_of(self, layout: Layout, timed: bool = False) -> Plan:

@@ -60,8 +60,8 @@ def check_empty(
         more = f", and {others} in this block" if len(found) > 1 else ""
         raise ValueError(
             f"Input X has a row {distortion.emptiness}: {position.of_row(int(found[0]))}{more}. "
-            "Remove such rows first, or label them -1 by empty_rows='label' (--empty-rows label) "
-            "where the estimator has it."
+            "Remove such rows first, or label them -1 by empty_rows='label' (--empty-rows label), "
+            "which KMeans, PowerKMeans and EntropyPowerKMeans take."
         )
 
 

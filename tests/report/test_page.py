@@ -499,8 +499,8 @@ def test_means_are_those_of_the_rows_of_the_labels(tmp_path):
         for name, said in columns.items():
             value, of_all = re.fullmatch(r"(\S+) \(mean; all rows: (\S+)\)", said).groups()
             digits = len(value.partition(".")[2])
-            assert value == f"{means.loc[cluster, name]:.{digits}f}"
-            assert of_all == f"{wine[name].mean():.{digits}f}"
+            assert value == f"{means.loc[cluster, name]:,.{digits}f}"
+            assert of_all == f"{wine[name].mean():,.{digits}f}"
 
 
 def test_the_mean_of_all_rows_is_that_of_the_fit_and_not_of_the_sample():
