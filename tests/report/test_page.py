@@ -39,7 +39,7 @@ FIGURES = {
     "entropy": {"projection", "weights", "lam_path", "trace"},
     "kernel": {"projection", "trace"},
     "multi-kernel": {"projection", "trace"},
-    "mean-shift": {"projection", "weights", "frames", "bandwidth_path"},
+    "mean-shift": {"projection", "weights", "bandwidth_path"},
 }
 
 
@@ -149,7 +149,7 @@ def test_inspect_makes_a_report_without_figures_of_rows(run, capsys):
         found = json.loads(capsys.readouterr().out)
         assert found["report"] == str(report)
         tree = check_page(report.read_text(encoding="utf-8"))
-        without = FIGURES[run.name] - {"projection", "frames"}
+        without = FIGURES[run.name] - {"projection"}
         assert set(drawn(tree)) == without
         assert "no figure shows them" in "".join(tree.itertext())
     finally:
@@ -499,8 +499,8 @@ def test_means_are_those_of_the_rows_of_the_labels(tmp_path):
         for name, said in columns.items():
             value, of_all = re.fullmatch(r"(\S+) \(mean; all rows: (\S+)\)", said).groups()
             digits = len(value.partition(".")[2])
-            assert value == f"{means.loc[cluster, name]:.{digits}f}"
-            assert of_all == f"{wine[name].mean():.{digits}f}"
+            assert value == f"{means.loc[cluster, name]:,.{digits}f}"
+            assert of_all == f"{wine[name].mean():,.{digits}f}"
 
 
 def test_the_mean_of_all_rows_is_that_of_the_fit_and_not_of_the_sample():
