@@ -244,6 +244,7 @@ class Monitor:
             seasonal = seasonal and of_steps.differs
             between = None if seasonal else of_steps
         kinds = np.array([each.kind for each in statistics])
+        means = [kinds == "column", kinds == "column in cluster"]
         lengths = [1]
         if place is None and n >= 2 * season:
             lengths = sorted({1, (season + 1) // 2, season})
@@ -261,7 +262,7 @@ class Monitor:
                 earlier = self.series[place : place + 1]
             elif self.whole is not None and not seasonal:
                 earlier = self.whole + earlier
-            found = deviation(earlier, latest[-length:], season, seasonal, between, kinds)
+            found = deviation(earlier, latest[-length:], season, seasonal, between, means)
             adjusted = np.minimum(found.p_values * times / share, 1.0)
             large = (np.abs(found.shifts) > self.tolerance) & ~np.array(calendar)
             p_values.append(np.where(large, adjusted, 1.0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -121,26 +122,24 @@ def deviation(
     season: int,
     seasonal: bool,
     between: Between | None = None,
-    kinds: NDArray | None = None,
+    apart: Sequence[NDArray[np.bool_]] = (),
 ) -> Deviation:
     """Compare the mean of recent batches with its forecast from the batches before.
 
     The forecast is a regression on level and, if `seasonal` and for statistics with at least
     `ENOUGH` seasons, on trend and season. A batch is weighted by the inverse of its variance, which
     is the sum of the sampling variance of its rows and the variance between batches. The residuals
-    give the latter, unless it is given. Statistics of one kind, which are all by default, often
-    have similar variances, so those of each kind are moderated together if trend and season are
-    estimated. Residuals that stay on one side for some time make the error of a season's mean
-    larger.
+    give the latter, unless it is given. Residuals that stay on one side for some time make the
+    error of a season's mean larger. These variances are moderated over all statistics, but where
+    trend and season are estimated, those of each mask `apart` only among themselves.
     """
     full = seasonal & (np.isfinite(before.variances).sum(axis=0) >= ENOUGH * season)
-    kinds = np.zeros(len(full)) if kinds is None else kinds
     found = _deviation(before, recent, season, False, between)
-    for kind in np.unique(kinds[full]):
-        own = full & (kinds == kind)
-        some = _deviation(before.only(own), recent.only(own), season, True, between)
-        for values, better in zip(vars(found).values(), vars(some).values(), strict=True):
-            values[own] = better
+    for own in (full, *(full & each for each in apart)):
+        if own.any():
+            some = _deviation(before.only(own), recent.only(own), season, True, between)
+            for values, better in zip(vars(found).values(), vars(some).values(), strict=True):
+                values[own] = better
     return found
 
 
