@@ -33,6 +33,8 @@ _INTERVAL = 0.2
 _ITERATED = ("passes", "blurring")
 # Seconds between refreshes of a line while no report arrives.
 _TICK = 0.5
+# What stands between the parts of a report; a terminal line ends with the last part that fits.
+_BETWEEN = " · "
 
 
 class ProgressReport(ABC):
@@ -86,7 +88,7 @@ class ProgressReport(ABC):
         if self._last is not None:
             return self.describe(self._last)
         done = f"{self.left.stage} {self.left.share:.0%}"
-        return " · ".join([f"{self.name}: {done}", *self._time_left()])
+        return _BETWEEN.join([f"{self.name}: {done}", *self._time_left()])
 
     def describe(self, record: Record) -> str:
         """Return a line about a record: iteration, time left, state, passes and speed."""
@@ -99,7 +101,7 @@ class ProgressReport(ABC):
         if self.bytes_per_pass is not None and record.seconds > 0:
             speed = record.n_passes * self.bytes_per_pass / record.seconds
             parts.append(f"{readable_bytes(speed)}/s")
-        return " · ".join(parts)
+        return _BETWEEN.join(parts)
 
     def _time_left(self) -> list[str]:
         with self._lock:
@@ -165,9 +167,11 @@ class ProgressLine(ProgressReport):
 
     def _show(self, text: str) -> None:
         if self.in_place:
-            width = shutil.get_terminal_size().columns
+            width = shutil.get_terminal_size().columns - 1
+            while len(text) > width and _BETWEEN in text:
+                text = text.rpartition(_BETWEEN)[0]
             # Return to the start of the line, and clear the rest of a longer one.
-            self.stream.write(f"\r{text[: width - 1]}\x1b[K")
+            self.stream.write(f"\r{text[:width]}\x1b[K")
         else:
             self.stream.write(f"{text}\n")
         self.stream.flush()
@@ -199,7 +203,7 @@ def progress_of(record: Record) -> list[str]:
 def line_of(beginning: str, record: Record) -> str:
     """Describe a record in a line: state, passes and time so far."""
     passes, seconds = f"{record.n_passes} passes", readable_seconds(record.seconds)
-    return " · ".join([beginning, *progress_of(record), passes, seconds])
+    return _BETWEEN.join([beginning, *progress_of(record), passes, seconds])
 
 
 def _power(s: float) -> str:

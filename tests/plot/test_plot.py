@@ -226,6 +226,15 @@ def test_progress_on_a_terminal_is_one_line():
     assert text.count("\r") >= model.n_iter_
 
 
+def test_progress_on_a_narrow_terminal_ends_with_the_last_part_that_fits(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    stream = Stream(terminal=True)
+    line = ProgressLine("fit", 300, 8000, stream, interval=0)
+    line._show("fit: iteration 1/300 · about 1 min 2 s left · s −1 · 2 passes")
+    line._show("x" * 60)
+    assert stream == ["\rfit: iteration 1/300\x1b[K", f"\r{'x' * 39}\x1b[K"]
+
+
 def test_what_is_logged_meanwhile_has_lines_of_its_own():
     for terminal, clear in ((True, "\r\x1b[K"), (False, "")):
         stream = Stream(terminal)

@@ -531,6 +531,21 @@ def test_the_explained_variation_counts_only_the_rows_that_have_a_value(known):
     assert means.explained[0] == pytest.approx(own.var(ddof=0) / delays.var(ddof=0), rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("given", "tolerance"),
+    [({"standardize": True}, 1e-6), ({"distortion": "mixed"}, 1e-6), ({"standardize": False}, 0.2)],
+)
+def test_the_explained_variation_of_long_tails_is_not_that_of_the_sample(given, tolerance):
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame({"sales": rng.lognormal(3, 2, 40_000), "age": rng.normal(size=40_000)})
+    model = KMeans(5, random_state=0, n_init=1, **given).fit(frame)
+    labels, sales = model.labels_, frame["sales"]
+    sampled = Sampled(frame.to_numpy()[:1000], labels[:1000])
+    means = means_of(model, np.bincount(labels, minlength=5).tolist(), sampled)
+    expected = sales.groupby(labels).transform("mean").var(ddof=0) / sales.var(ddof=0)
+    assert means.explained[0] == pytest.approx(expected, abs=tolerance)
+
+
 def test_the_report_and_the_command_say_which_values_are_missing(tmp_path):
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(200, 3)) + 9.0 * (np.arange(200) % 2)[:, None] * [1, 0, 0]
