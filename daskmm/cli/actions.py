@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import copy
 import glob
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, nullcontext
@@ -17,7 +19,7 @@ import dask
 import zarr
 
 from daskmm import cluster, plot
-from daskmm.cli.commands import MODELS, UserError
+from daskmm.cli.commands import MODELS, Interrupted, UserError
 from daskmm.cli.model_options import parameters_of
 from daskmm.cli.printing import (
     describe_fit,
@@ -47,7 +49,7 @@ from daskmm.cluster._estimator import MMClusterer
 from daskmm.cluster._monitor import Monitor, monitor
 from daskmm.cluster._naming import cluster_names
 from daskmm.cluster._progress import ProgressLine
-from daskmm.data.files import column_names, open_data, planned_table
+from daskmm.data.files import column_names, is_text, open_data, planned_table
 from daskmm.data.mixed import columns_of
 from daskmm.data.names import n_clusters_of, printable, printable_lines
 from daskmm.engine.distributed import connected
@@ -112,7 +114,7 @@ def _fit_into(out: str | Path, arguments: argparse.Namespace) -> dict[str, Any]:
     with _noted_warnings() as notes_of_input:
         data = _opened(arguments)
         kept = _opened_beside(arguments)
-    with _scheduler(arguments.scheduler), _kept(out):
+    with _scheduler(arguments.scheduler), _kept(out), _interrupted_at_once():
         with _noted_warnings() as notes:
             _fit_with_progress(model, data, arguments.quiet)
         model.set_params(callbacks=None, checkpoint=None)
@@ -129,7 +131,8 @@ def _fit_into(out: str | Path, arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.labels is not None:
         with _scheduler(arguments.scheduler), _noted_warnings():
             labels: Any = zarr.open_array(str(inside(out, LABELS)), mode="r")
-            write_labelled(labels, kept, arguments.labels, names=_names_of(model, arguments))
+            names, as_text = _names_of(model, arguments), is_text(arguments.input)
+            write_labelled(labels, kept, arguments.labels, names=names, as_text=as_text)
         summary["labels"] = arguments.labels
     return summary
 
@@ -312,7 +315,8 @@ def _predict_into(out: str, arguments: argparse.Namespace) -> dict[str, Any]:
         if is_labelled(out):
             kept = data[keep] if keep else None
             names = _names_of(run.model, arguments)
-            counts, nowhere = write_labelled(labels, kept, out, replace, names)
+            as_text = is_text(arguments.input)
+            counts, nowhere = write_labelled(labels, kept, out, replace, names, as_text)
         else:
             counts, nowhere = write_labels(labels, out, replace)
     sizes = counts.tolist()
@@ -471,6 +475,23 @@ def _kept(out: str | Path) -> Iterator[None]:
                 file=sys.stderr,
             )
         raise
+
+
+@contextmanager
+def _interrupted_at_once() -> Iterator[None]:
+    """Let an interrupt end a fit without further passes, since its checkpoint can be resumed."""
+
+    def interrupt(*_: Any) -> None:
+        raise Interrupted
+
+    if threading.current_thread() is not threading.main_thread():  # it gets no signals
+        yield
+        return
+    former = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, former)
 
 
 @contextmanager

@@ -146,13 +146,13 @@ _MONITOR = (
     "report drift of new data beyond their usual changes",
     """\
 Compare INPUT, a batch such as the rows of a day, with a forecast from the batches before it.
-It compares columns, and the shares, costs and columns of the clusters, both of this batch and
-of the latest season of batches (a week of days) together. Trends, weekdays and the usual
-differences between batches are no drift. The exit code is 3 if something differs by more, or
-if a column has a level that the fit did not see. The probability of any false alarm in a year
-of daily batches is at most --level. RUN/monitor keeps the results; the first call reads the
-reference rows once. After 'daskmm update' the series of the columns continue, and the rows of
-the update become the reference of the clusters.""",
+It compares columns, and the shares, costs and columns of the clusters: of this batch, and of
+the latest half season and season of batches (four and seven days of a week) together. Trends,
+weekdays and the usual differences between batches are no drift. The exit code is 3 if
+something differs by more, or if a column has a level that the fit did not see. The probability
+of any false alarm in a year of daily batches is at most --level. RUN/monitor keeps the results;
+the first call reads the reference rows once. After 'daskmm update' the series of the columns
+continue, and the rows of the update become the reference of the clusters.""",
     """\
 example:
   daskmm monitor run monday.parquet --batches date || echo "look at run"
@@ -171,6 +171,10 @@ _INPUT = (
 
 class UserError(Exception):
     """An error that the user can fix: reported in one line without traceback, exit code 2."""
+
+
+class Interrupted(BaseException):
+    """An interrupt that ends a fit at once, where an estimator would first complete its model."""
 
 
 class _Parser(argparse.ArgumentParser):

@@ -7,7 +7,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from daskmm.cli.commands import UserError, build_parser
+from daskmm.cli.commands import Interrupted, UserError, build_parser
 from daskmm.data.errors import SparseRowsError
 from daskmm.data.names import printable, printable_lines
 
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         text = " ".join([str(error), *getattr(error, "__notes__", [])])
         print(f"daskmm: error: {printable(' '.join(text.split()))}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Interrupted):
         print("daskmm: interrupted", file=sys.stderr)
         return 130
     except Exception:

@@ -21,6 +21,7 @@ from typing import Any
 from daskmm.numerics.options import KERNELS
 
 _SOURCES = Path(__file__).parents[1] / "cluster"
+_BASES = ("_parameters.py", "_centers.py", "_kernels.py")
 # Parameters without an option: the commands set them, only a later fit in the same process needs
 # them, or they are options of 'daskmm update'.
 _LEFT_OUT = ("checkpoint", "verbose", "warm_start", "forget")
@@ -167,29 +168,26 @@ def _metavar(words: Iterable[str]) -> str:
 @cache
 def parameters_of(estimator: str) -> dict[str, Parameter]:
     """Return the parameters of an estimator, from its source."""
-    documented = _documented(estimator)
-    init = next(
-        node
-        for source in _with_bases(estimator)
-        for node in source.body
-        if isinstance(node, ast.FunctionDef) and node.name == "__init__"
-    )
-    names = [argument.arg for argument in (*init.args.args[1:], *init.args.kwonlyargs)]
-    values = [
-        ast.literal_eval(node) for node in (*init.args.defaults, *init.args.kw_defaults) if node
-    ]
+    defaults = {
+        line.target.id: ast.literal_eval(line.value)
+        for source in reversed(_with_bases(estimator))
+        if any("dataclass" in ast.unparse(decorator) for decorator in source.decorator_list)
+        for line in source.body
+        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and line.value
+    }
     return {
-        name: Parameter(name, documented[name][0], value, documented[name][1])
-        for name, value in zip(names, values, strict=True)
+        name: Parameter(name, kind, defaults[name], sentence)
+        for name, (kind, sentence) in _documented(estimator).items()
     }
 
 
 @cache
 def _sources() -> dict[str, ast.ClassDef]:
-    """Return the classes of the public modules of estimators."""
+    """Return the classes of estimators and of their parameters."""
     return {
         node.name: node
-        for path in _SOURCES.glob("[a-z]*.py")
+        for files in ("[a-z]*.py", *_BASES)
+        for path in _SOURCES.glob(files)
         for node in ast.parse(path.read_text(encoding="utf-8")).body
         if isinstance(node, ast.ClassDef)
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
@@ -26,7 +26,7 @@ from daskmm.cluster._fitting import fitting, lock_of, replace_fitted, set_fitted
 from daskmm.cluster._mixed import planned
 from daskmm.cluster._nearest import NearestCenter
 from daskmm.cluster._output import labels_of_table, values_of_table
-from daskmm.cluster._parameters import METRIC, SAMPLING, Constraints
+from daskmm.cluster._parameters import METRIC, SAMPLING, Constraints, FitParameters
 from daskmm.cluster._partial_fit import name_of_call, updated_model
 from daskmm.cluster._sklearn import Interval, RealNotInt, StrOptions
 from daskmm.cluster._stability import stability
@@ -64,8 +64,32 @@ from daskmm.planning import Plan
 RELOCATION_SEED = 0
 
 
+@dataclass(eq=False, repr=False)
+class CenterParameters(FitParameters):
+    """Parameters of the estimators whose clusters are centres."""
+
+    n_clusters: int | str = 8
+    _: KW_ONLY
+    max_clusters: int | None = None
+    init: str | ArrayLike | NearestCenter | FrozenEstimator = "k-means++"
+    warm_start: bool = False
+    n_init: int | str = "auto"
+    sample_size: int | str | None = "auto"
+    persist: Persist = False
+    tol: float = 1e-4
+    standardize: bool | str = "auto"
+    distortion: str = "sqeuclidean"
+    metric_params: dict[str, Any] | None = None
+    missing: str = "error"
+    empty_rows: str = "error"
+    empty_cluster: str = "farthest"
+    trim: float = 0.0
+    max_cluster_size: float | None = None
+    forget: float | str | None = None
+
+
 @documented
-class CenterClusterer(NearestCenter):
+class CenterClusterer(CenterParameters, NearestCenter):
     """Base of the estimators whose clusters are centres.
 
     A subclass defines its schedule of powers and, if it differs from power k-means, its update.
@@ -99,21 +123,8 @@ class CenterClusterer(NearestCenter):
     # Whether feature weights are learned.
     _weighs_features: ClassVar[bool] = False
 
-    max_clusters: int | None
-    init: str | ArrayLike | NearestCenter | FrozenEstimator
-    warm_start: bool
-    sample_size: int | str | None
-    persist: Persist
-    distortion: str
-    missing: str
-    empty_cluster: str
-    trim: float
-    max_cluster_size: float | None
-    # Not all of these estimators have this parameter.
+    # Estimators that do not anneal have no parameter of this name.
     polish: bool = True
-    forget: float | str | None
-    metric_params: dict[str, Any] | None
-    empty_rows: str
 
     n_clusters_: int
     n_clusters_path_: ClusterNumberPath

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,7 +19,7 @@ from daskmm.cluster._docs import documented
 from daskmm.cluster._fitting import unfitted
 from daskmm.cluster._naming import level_shares, summary_frame
 from daskmm.cluster._output import as_asked
-from daskmm.cluster._parameters import CHECKPOINT, cluster_range
+from daskmm.cluster._parameters import CHECKPOINT, FitParameters, cluster_range
 from daskmm.cluster._sklearn import Interval, StrOptions
 from daskmm.cluster._summary import fitted_html
 from daskmm.data.blocks import Layout, layout_of
@@ -30,7 +31,7 @@ from daskmm.planning import Plan
 
 
 @documented
-class MMClusterer(ClusterMixin, BaseEstimator):
+class MMClusterer(FitParameters, ClusterMixin, BaseEstimator):
     """Base of all estimators that the MM driver fits."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -47,14 +48,8 @@ class MMClusterer(ClusterMixin, BaseEstimator):
 
     n_clusters: Any
     n_init: int | str
-    max_iter: int
     tol: float
-    random_state: Any
     standardize: Any
-    verbose: int
-    callbacks: Any
-    checkpoint: str | Path | None
-    checkpoint_every: int | float | str
 
     labels_: Any
     _block_labels: Any
@@ -109,7 +104,12 @@ class MMClusterer(ClusterMixin, BaseEstimator):
         layout = layout_of(table)
         if layout.n_rows is not None:
             check_row_count(layout.n_rows, self._least_rows())
-        return self._plan_of(with_measured_loading(table, layout) if measure else layout, True)
+        plan = self._plan_of(with_measured_loading(table, layout) if measure else layout, True)
+        if layout.n_rows is None or layout.lazy or layout.sparse or isinstance(X, np.ndarray):
+            return plan
+        # The given table (or what DuckDB keeps of it) is in memory beside the array made of it.
+        given = layout.n_rows * layout.bytes_per_row
+        return replace(plan, peak_bytes_per_worker=(plan.peak_bytes_per_worker or 0) + given)
 
     @abstractmethod
     def _plan_of(self, layout: Layout, timed: bool = False) -> Plan:

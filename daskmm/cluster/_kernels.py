@@ -7,7 +7,7 @@ import logging
 import tempfile
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -22,7 +22,13 @@ from daskmm.cluster._docs import documented
 from daskmm.cluster._estimator import MMClusterer
 from daskmm.cluster._fitting import attributes_of_outcome, fitting, set_fitted
 from daskmm.cluster._output import fitted_labels, labels_of_table
-from daskmm.cluster._parameters import ANNEALING, HARMONIC, annealing_schedule
+from daskmm.cluster._parameters import (
+    ANNEALING,
+    HARMONIC,
+    AnnealingParameters,
+    FitParameters,
+    annealing_schedule,
+)
 from daskmm.cluster._sklearn import StrOptions
 from daskmm.cluster._warnings import warn_of_identifiers, warn_of_outcome
 from daskmm.data.blocks import Layout, Position, as_dask_array, is_lazy
@@ -60,8 +66,20 @@ LANDMARKS_PER_CLUSTER = 10
 CRITICAL_MULTIPLE = 1.25
 
 
+@dataclass(eq=False, repr=False)
+class KernelParameters(AnnealingParameters, FitParameters):
+    """Parameters of the kernel estimators."""
+
+    n_clusters: int = 8
+    _: KW_ONLY
+    gram: str | Path = "auto"
+    init: str | ArrayLike = "k-means++"
+    n_init: int | str = "auto"
+    tol: float = 1e-4
+
+
 @documented
-class KernelClusterer(MMClusterer):
+class KernelClusterer(KernelParameters, MMClusterer):
     """Base of kernel and multi-kernel power k-means.
 
     A subclass defines the kernels and the penalty of their weights.
@@ -73,13 +91,6 @@ class KernelClusterer(MMClusterer):
         "init": [StrOptions({"k-means++", "random"}), "array-like"],
         "gram": [str, Path],
     }
-
-    init: str | ArrayLike
-    gram: str | Path
-    s0: float | str
-    eta: float
-    anneal_every: int
-    polish: bool
 
     memberships_: FloatArray
     kernel_norms_: FloatArray

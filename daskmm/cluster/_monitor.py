@@ -37,8 +37,8 @@ from daskmm.storage.records import read_state, registered, write_state
 
 FloatArray = NDArray[np.float64]
 
-# Shares of the level for tests of a batch alone and of a season of batches.
-_ALONE, _TOGETHER = 0.25, 0.75
+# Shares of the level for tests of the latest batch, of half a season and of a season of batches.
+_SHARES = (0.1, 0.3, 0.6)
 # Share of the level for the first looks; the rest is spread over a year of daily looks.
 _FIRST, _YEAR = 0.25, 365
 
@@ -231,7 +231,7 @@ class Monitor:
         return int(places[-1]) if len(places) else None
 
     def _tested(self, new: Series, statistics: list[Statistic], place: int | None) -> Tested:
-        """Test a batch alone, and the latest season of batches together.
+        """Test a batch alone, and the batches of the latest half season and season together.
 
         A batch that is known already is tested in its former place.
         """
@@ -243,9 +243,12 @@ class Monitor:
             of_steps = Between.of_steps(self.series)
             seasonal = seasonal and of_steps.differs
             between = None if seasonal else of_steps
-        lengths, shares = [1], [1.0]
-        if place is None and season > 1 and n >= 2 * season:
-            lengths, shares = [1, season], [_ALONE, _TOGETHER]
+        kinds = np.array([each.kind for each in statistics])
+        means = [kinds == "column", kinds == "column in cluster"]
+        lengths = [1]
+        if place is None and n >= 2 * season:
+            lengths = sorted({1, (season + 1) // 2, season})
+        shares = np.divide(_SHARES[-len(lengths) :], sum(_SHARES[-len(lengths) :]))
         spent = _FIRST / (number * (number + 1)) + (1.0 - _FIRST) / _YEAR
         times = numbers_of_tests(statistics) / spent
         latest = self.series + new
@@ -259,7 +262,7 @@ class Monitor:
                 earlier = self.series[place : place + 1]
             elif self.whole is not None and not seasonal:
                 earlier = self.whole + earlier
-            found = deviation(earlier, latest[-length:], season, seasonal, between)
+            found = deviation(earlier, latest[-length:], season, seasonal, between, means)
             adjusted = np.minimum(found.p_values * times / share, 1.0)
             large = (np.abs(found.shifts) > self.tolerance) & ~np.array(calendar)
             p_values.append(np.where(large, adjusted, 1.0))
@@ -324,13 +327,14 @@ def monitor(
 ) -> Monitor:
     """Watch batches that arrive one after the other, such as days, for drift.
 
-    A look compares a batch with a forecast from earlier batches, and does the same for the mean of
-    the latest season of batches (a week of days). It tests the mean of each column, its share of
-    missing values, and the shares, mean distances and column means of the clusters. The unit of the
-    tests is the batch, not the row: batches of the reference and of earlier looks show how much
-    batches usually differ. Forecasts follow level, trend and season of the last eight seasons, so
-    that differences between weekdays or between seasons of the year are no findings. Until three
-    seasons of batches are known, the forecast is the mean of all known batches.
+    A look compares a batch with a forecast from earlier batches, and does the same for the means of
+    the latest half season and season of batches (four and seven days of a week). It tests the mean
+    of each column, its share of missing values, and the shares, mean distances and column means of
+    the clusters. The unit of the tests is the batch, not the row: batches of the reference and of
+    earlier looks show how much batches usually differ. Forecasts follow level, trend and season of
+    the last eight seasons, so that differences between weekdays or between seasons of the year are
+    no findings. Until three seasons of batches are known, the forecast is the mean of all known
+    batches.
 
     Parameters
     ----------

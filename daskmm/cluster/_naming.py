@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -206,12 +207,12 @@ class _Naming:
         first.
         """
         names = [self._named(cluster, _USUAL) for cluster in range(len(self.parts))]
+        names = [self._told_from_farther(names, cluster) for cluster in range(len(names))]
         for group in _alike(names):
             if (feature := self._far_apart(group)) is not None:
                 self._tell_apart(names, group, feature)
-        away = self.signs * np.sqrt(self.parts)
         for group in _alike(names):
-            if (feature := self._first(group)) == np.ptp(away[group], axis=0).argmax():
+            if (feature := self._first(group)) == np.ptp(self._away[group], axis=0).argmax():
                 for cluster in group:
                     names[cluster] = self._named(cluster, _USUAL, feature)
         for most in range(_USUAL + 1, _MOST + 1):
@@ -227,6 +228,27 @@ class _Naming:
             for number, cluster in enumerate(group[1:], start=2):
                 names[cluster] = {**names[cluster], len(self.words): f"(no. {number})"}
         return [", ".join(name.values()).replace(", (", " (") for name in names]
+
+    @cached_property
+    def _away(self) -> NDArray[np.float64]:
+        return self.signs * np.sqrt(self.parts)
+
+    def _told_from_farther(self, names: list[dict[int, str]], cluster: int) -> dict[int, str]:
+        """Return a name that fits no other cluster better.
+
+        If another cluster is farther out in all features of a name, and its own name does not have
+        them all, the last of two features gives way to the one that tells the two clusters apart.
+        """
+        name, away = names[cluster], self._away
+        own = away[cluster, [*name]]
+        beyond = (away[:, [*name]] * np.sign(own) > np.abs(own)).all(axis=1)
+        farther = [j for j in np.flatnonzero(beyond) if not name.keys() <= names[j].keys()]
+        matters = self.parts[cluster] >= _MATTERS**2 * self.spread
+        if -1 in name or not farther or not matters.any():
+            return name
+        gaps = np.abs(away[cluster] - away[farther]).min(axis=0)
+        first, telling = next(iter(name)), int(np.where(matters, gaps, -1.0).argmax())
+        return {each: self._words(cluster, each) for each in (first, telling)}
 
     def _named(self, cluster: int, most: int, valued: int | None = None) -> dict[int, str]:
         """Return the words of a cluster by feature; the feature `valued` gets its mean too."""

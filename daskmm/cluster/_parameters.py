@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -56,9 +58,30 @@ _LARGEST_LOG = 600.0
 _WORTH_RECOMBINING = 16
 
 
-def keep_parameters(estimator: Any, variables: dict[str, Any]) -> None:
-    """Set all parameters of an estimator, given the local variables of its constructor."""
-    vars(estimator).update((name, value) for name, value in variables.items() if name != "self")
+@dataclass(eq=False, repr=False, kw_only=True)
+class FitParameters:
+    """Parameters of all estimators.
+
+    Estimators get their constructors from dataclasses such as this one, so that parameters and
+    defaults that they share are written once.
+    """
+
+    max_iter: int = 300
+    random_state: Any = None
+    verbose: int = 0
+    callbacks: list[Callable[[Any], object]] | None = None
+    checkpoint: str | Path | None = None
+    checkpoint_every: int | float | str = 1
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class AnnealingParameters:
+    """Parameters of the estimators that anneal."""
+
+    s0: float | str = "auto"
+    eta: float = 1.05
+    anneal_every: int = 1
+    polish: bool = True
 
 
 def annealing_schedule(

@@ -33,8 +33,8 @@ _INTERVAL = 0.2
 _ITERATED = ("passes", "blurring")
 # Seconds between refreshes of a line while no report arrives.
 _TICK = 0.5
-# Size of the sparkline in pixels, and its largest number of points.
-_WIDTH, _HEIGHT, _MOST_POINTS = 160, 22, 160
+# What stands between the parts of a report; a terminal line ends with the last part that fits.
+_BETWEEN = " · "
 
 
 class ProgressReport(ABC):
@@ -88,7 +88,7 @@ class ProgressReport(ABC):
         if self._last is not None:
             return self.describe(self._last)
         done = f"{self.left.stage} {self.left.share:.0%}"
-        return " · ".join([f"{self.name}: {done}", *self._time_left()])
+        return _BETWEEN.join([f"{self.name}: {done}", *self._time_left()])
 
     def describe(self, record: Record) -> str:
         """Return a line about a record: iteration, time left, state, passes and speed."""
@@ -101,7 +101,7 @@ class ProgressReport(ABC):
         if self.bytes_per_pass is not None and record.seconds > 0:
             speed = record.n_passes * self.bytes_per_pass / record.seconds
             parts.append(f"{readable_bytes(speed)}/s")
-        return " · ".join(parts)
+        return _BETWEEN.join(parts)
 
     def _time_left(self) -> list[str]:
         with self._lock:
@@ -167,9 +167,11 @@ class ProgressLine(ProgressReport):
 
     def _show(self, text: str) -> None:
         if self.in_place:
-            width = shutil.get_terminal_size().columns
+            width = shutil.get_terminal_size().columns - 1
+            while len(text) > width and _BETWEEN in text:
+                text = text.rpartition(_BETWEEN)[0]
             # Return to the start of the line, and clear the rest of a longer one.
-            self.stream.write(f"\r{text[: width - 1]}\x1b[K")
+            self.stream.write(f"\r{text[:width]}\x1b[K")
         else:
             self.stream.write(f"{text}\n")
         self.stream.flush()
@@ -201,7 +203,7 @@ def progress_of(record: Record) -> list[str]:
 def line_of(beginning: str, record: Record) -> str:
     """Describe a record in a line: state, passes and time so far."""
     passes, seconds = f"{record.n_passes} passes", readable_seconds(record.seconds)
-    return " · ".join([beginning, *progress_of(record), passes, seconds])
+    return _BETWEEN.join([beginning, *progress_of(record), passes, seconds])
 
 
 def _power(s: float) -> str:
@@ -216,20 +218,11 @@ def in_notebook() -> bool:
 
 
 class NotebookProgress(ProgressReport):
-    """Progress below a notebook cell: a line of text, and a sparkline of the objective."""
+    """Progress below a notebook cell: a line of text."""
 
     def __init__(self, name: str, max_iter: int) -> None:
         super().__init__(name, max_iter, None, _INTERVAL)
-        self._course: list[float] = []
         self._display: Any = None
-
-    def __call__(self, record: Record) -> None:
-        """Record an iteration, and update the display unless that was done just now."""
-        if isinstance(record, BlurringRecord):
-            self._course.append(record.n_representatives)
-        else:
-            self._course.append(record.objective)
-        super().__call__(record)
 
     def __exit__(self, *raised: Any) -> None:
         last = self._last
@@ -241,31 +234,12 @@ class NotebookProgress(ProgressReport):
     def _show(self, text: str) -> None:
         from IPython.display import display
 
-        shown = f'<div style="white-space: pre-wrap">{_sparkline(self._course)}{html.escape(text)}'
-        content = {"text/plain": text, "text/html": f"{shown}</div>"}
+        shown = f'<div style="white-space: pre-wrap">{html.escape(text)}</div>'
+        content = {"text/plain": text, "text/html": shown}
         if self._display is None:
             self._display = display(content, raw=True, display_id=True)
         else:
             self._display.update(content, raw=True)
-
-
-def _sparkline(values: list[float]) -> str:
-    """Draw a small curve of successive values; nothing for fewer than two values."""
-    step = -(-len(values) // _MOST_POINTS)
-    kept = [value for value in values[::-1][:: max(step, 1)] if math.isfinite(value)][::-1]
-    if len(kept) < 2:
-        return ""
-    low, high = min(kept), max(kept)
-    height = _HEIGHT / (high - low) if high > low else 0.0
-    points = " ".join(
-        f"{_WIDTH * place / (len(kept) - 1):.0f},{(high - value) * height + 1:.1f}"
-        for place, value in enumerate(kept)
-    )
-    return (
-        f'<svg width="{_WIDTH}" height="{_HEIGHT + 2}" aria-hidden="true" '
-        'style="vertical-align: middle; margin-right: .6em"><polyline fill="none" '
-        f'stroke="currentColor" stroke-width="1.3" points="{points}"/></svg>'
-    )
 
 
 @contextmanager

@@ -3,36 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from numbers import Real
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from sklearn.frozen import FrozenEstimator
+from numpy.typing import NDArray
 
 from daskmm.auto.lam import LamPath, follow_lam, given_lam
 from daskmm.auto.rare import without_rare
 from daskmm.auto.related import without_unrelated
 from daskmm.cluster._center_fit import some_clusters
-from daskmm.cluster._centers import CenterClusterer
+from daskmm.cluster._centers import CenterClusterer, CenterParameters
 from daskmm.cluster._docs import documented
 from daskmm.cluster._models import registered_model
-from daskmm.cluster._nearest import NearestCenter
 from daskmm.cluster._parameters import (
     ANNEALING,
+    AnnealingParameters,
     Constraints,
     annealing_schedule,
     cluster_range,
-    keep_parameters,
 )
 from daskmm.cluster._sklearn import Interval, StrOptions
 from daskmm.engine.first_pass import Survey
-from daskmm.engine.passes import Persist
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import EntropyUpdate, Update
-from daskmm.mm.driver import IterationRecord, Schedule
+from daskmm.mm.driver import Schedule
 from daskmm.mm.journal import Journal
 
 # If lam="auto" makes no choice, λ is this share of the mean feature variance.
@@ -41,9 +37,17 @@ AUTO_LAM = 0.5
 CRITICAL_MULTIPLE = 1.25
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
+class EntropyParameters(AnnealingParameters, CenterParameters):
+    """Parameters of `EntropyPowerKMeans`."""
+
+    lam: float | str = "auto"
+    standardize: bool = True
+
+
 @registered_model
 @documented
-class EntropyPowerKMeans(CenterClusterer):
+class EntropyPowerKMeans(EntropyParameters, CenterClusterer):
     """Entropy-weighted power k-means: learns which features make the clusters.
 
     The estimator minimises, while s falls,
@@ -149,49 +153,10 @@ class EntropyPowerKMeans(CenterClusterer):
 
     _weighs_shares = _weighs_features = True
 
-    lam: float | str
-    s0: float | str
-    eta: float
-    anneal_every: int
-
     feature_weights_: NDArray[np.float64]
     feature_gains_: NDArray[np.float64]
     lam_: float
     lam_path_: LamPath
-
-    def __init__(
-        self,
-        n_clusters: int | str = 8,
-        *,
-        max_clusters: int | None = None,
-        lam: float | str = "auto",
-        init: str | ArrayLike | NearestCenter | FrozenEstimator = "k-means++",
-        warm_start: bool = False,
-        n_init: int | str = "auto",
-        sample_size: int | str | None = "auto",
-        persist: Persist = False,
-        s0: float | str = "auto",
-        eta: float = 1.05,
-        anneal_every: int = 1,
-        polish: bool = True,
-        max_iter: int = 300,
-        tol: float = 1e-4,
-        random_state: Any = None,
-        standardize: bool = True,
-        distortion: str = "sqeuclidean",
-        metric_params: dict[str, Any] | None = None,
-        missing: str = "error",
-        empty_rows: str = "error",
-        empty_cluster: str = "farthest",
-        trim: float = 0.0,
-        max_cluster_size: float | None = None,
-        forget: float | str | None = None,
-        verbose: int = 0,
-        callbacks: list[Callable[[IterationRecord], object]] | None = None,
-        checkpoint: str | Path | None = None,
-        checkpoint_every: int | float | str = 1,
-    ) -> None:
-        keep_parameters(self, locals())
 
     def _validate_params(self) -> None:
         super()._validate_params()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral, Real
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -23,7 +22,7 @@ from daskmm.cluster._estimator import MMClusterer
 from daskmm.cluster._fitting import fitting, lock_of, replace_fitted, set_fitted
 from daskmm.cluster._models import registered_model
 from daskmm.cluster._output import fitted_labels, labels_of_table, values_of_table
-from daskmm.cluster._parameters import SAMPLING, Constraints, given_array, keep_parameters
+from daskmm.cluster._parameters import SAMPLING, Constraints, FitParameters, given_array
 from daskmm.cluster._partial_fit import name_of_call
 from daskmm.cluster._partial_mixture import attributes_of_components, updated_mixture
 from daskmm.cluster._sklearn import Interval, StrOptions
@@ -48,7 +47,6 @@ from daskmm.mixture.em import (
 from daskmm.mixture.fit import MixtureFit, mixture_stages
 from daskmm.mixture.settings import Given, Settings
 from daskmm.mm.context import FitContext
-from daskmm.mm.driver import IterationRecord
 from daskmm.mm.stages import Stage, run_stages
 from daskmm.numerics.gaussians import COVARIANCE_TYPES, are_positive
 from daskmm.planning import Plan
@@ -65,9 +63,33 @@ _FIRST_STARTS = 2
 _NARROW = 2.0
 
 
+@dataclass(eq=False, repr=False)
+class MixtureParameters(FitParameters):
+    """Parameters of `GaussianMixture`."""
+
+    n_components: int | str = 1
+    _: KW_ONLY
+    max_components: int | None = None
+    covariance_type: str = "full"
+    tol: float = 1e-3
+    reg_covar: float = 1e-6
+    max_iter: int = 100
+    n_init: int | str = "auto"
+    init_params: str = "kmeans"
+    weights_init: ArrayLike | None = None
+    means_init: ArrayLike | None = None
+    precisions_init: ArrayLike | None = None
+    sample_size: int | str = "auto"
+    persist: Persist = False
+    warm_start: bool = False
+    tails: str = "normal"
+    missing: str = "error"
+    forget: float | str | None = None
+
+
 @registered_model
 @documented
-class GaussianMixture(DensityMixin, MMClusterer):
+class GaussianMixture(MixtureParameters, DensityMixin, MMClusterer):
     """Gaussian mixture: clusters of any size, width and orientation, by expectation-maximization.
 
     A row belongs to each component with a probability, its responsibility
@@ -218,21 +240,6 @@ class GaussianMixture(DensityMixin, MMClusterer):
         "forget": [None, str, Interval(Real, 0, None, closed="neither")],
     }
 
-    n_components: int | str
-    max_components: int | None
-    covariance_type: str
-    reg_covar: float
-    init_params: str
-    weights_init: ArrayLike | None
-    means_init: ArrayLike | None
-    precisions_init: ArrayLike | None
-    sample_size: int | str
-    persist: Persist
-    warm_start: bool
-    tails: str
-    missing: str
-    forget: float | str | None
-
     weights_: FloatArray
     means_: FloatArray
     covariance_type_: str
@@ -246,34 +253,6 @@ class GaussianMixture(DensityMixin, MMClusterer):
     n_components_path_: ClusterNumberPath
     mean_: FloatArray
     scale_: FloatArray
-
-    def __init__(
-        self,
-        n_components: int | str = 1,
-        *,
-        max_components: int | None = None,
-        covariance_type: str = "full",
-        tol: float = 1e-3,
-        reg_covar: float = 1e-6,
-        max_iter: int = 100,
-        n_init: int | str = "auto",
-        init_params: str = "kmeans",
-        weights_init: ArrayLike | None = None,
-        means_init: ArrayLike | None = None,
-        precisions_init: ArrayLike | None = None,
-        sample_size: int | str = "auto",
-        persist: Persist = False,
-        random_state: Any = None,
-        warm_start: bool = False,
-        tails: str = "normal",
-        missing: str = "error",
-        forget: float | str | None = None,
-        verbose: int = 0,
-        callbacks: list[Callable[[IterationRecord], object]] | None = None,
-        checkpoint: str | Path | None = None,
-        checkpoint_every: int | float | str = 1,
-    ) -> None:
-        keep_parameters(self, locals())
 
     def _validate_params(self) -> None:
         super()._validate_params()

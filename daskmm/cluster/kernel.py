@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -17,14 +16,13 @@ from daskmm import planning
 from daskmm.cluster._choices import Choices, with_same_data, with_seeds
 from daskmm.cluster._docs import documented
 from daskmm.cluster._fitting import attributes_of_outcome, set_fitted
-from daskmm.cluster._kernels import LANDMARKS_PER_CLUSTER, KernelClusterer
+from daskmm.cluster._kernels import LANDMARKS_PER_CLUSTER, KernelClusterer, KernelParameters
 from daskmm.cluster._models import registered_model
 from daskmm.cluster._output import fitted_labels
 from daskmm.cluster._parameters import (
     HARMONIC,
     SAMPLING,
     anneals_on_sample,
-    keep_parameters,
     wanted_rows,
 )
 from daskmm.cluster._sklearn import Interval, StrOptions
@@ -42,7 +40,6 @@ from daskmm.kmeans.method import Method
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import CentersProblem, PowerUpdate
 from daskmm.mm.context import FitContext
-from daskmm.mm.driver import IterationRecord
 from daskmm.mm.stages import MADE_LATER, Repeat, Stage, run_stages
 from daskmm.numerics.annealing import critical_power
 from daskmm.numerics.kernels import Kernel, are_movable
@@ -61,9 +58,23 @@ class LandmarkChoices(Choices):
     landmarks: NystromCoordinates = MADE_LATER
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
+class LandmarkParameters(KernelParameters):
+    """Parameters of `KernelPowerKMeans`."""
+
+    kernel: str | Callable[..., Any] = "rbf"
+    bandwidth: float | str = "auto"
+    degree: float = 3.0
+    coef0: float = 1.0
+    n_landmarks: int | str | None = "auto"
+    sample_size: int | str | None = "auto"
+    persist: Persist = False
+    standardize: bool | str = "auto"
+
+
 @registered_model
 @documented
-class KernelPowerKMeans(KernelClusterer):
+class KernelPowerKMeans(LandmarkParameters, KernelClusterer):
     """Kernel power k-means: power k-means in the feature space of a kernel.
 
     By default four starts are annealed on Nyström features (about ten per cluster). For up to
@@ -186,47 +197,10 @@ callable
         "coef0": [Interval(Real, None, None, closed="neither")],
     }
 
-    kernel: str | Callable[..., Any]
-    bandwidth: float | str
-    degree: float
-    coef0: float
-    n_landmarks: int | str | None
-    sample_size: int | str | None
-    persist: Persist
-
     landmarks_: NDArray[np.float64]
     whitening_: NDArray[np.float64]
     landmark_mean_: NDArray[np.float64]
     landmark_centers_: NDArray[np.float64]
-
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        kernel: str | Callable[..., Any] = "rbf",
-        bandwidth: float | str = "auto",
-        degree: float = 3.0,
-        coef0: float = 1.0,
-        gram: str | Path = "auto",
-        n_landmarks: int | str | None = "auto",
-        sample_size: int | str | None = "auto",
-        persist: Persist = False,
-        init: str | ArrayLike = "k-means++",
-        n_init: int | str = "auto",
-        s0: float | str = "auto",
-        eta: float = 1.05,
-        anneal_every: int = 1,
-        polish: bool = True,
-        max_iter: int = 300,
-        tol: float = 1e-4,
-        random_state: Any = None,
-        standardize: bool | str = "auto",
-        verbose: int = 0,
-        callbacks: list[Callable[[IterationRecord], object]] | None = None,
-        checkpoint: str | Path | None = None,
-        checkpoint_every: int | float | str = 1,
-    ) -> None:
-        keep_parameters(self, locals())
 
     def _validate_params(self) -> None:
         super()._validate_params()

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
-from sklearn.frozen import FrozenEstimator
 
 from daskmm.cluster._centers import CenterClusterer
 from daskmm.cluster._docs import documented
 from daskmm.cluster._models import registered_model
-from daskmm.cluster._nearest import NearestCenter
-from daskmm.cluster._parameters import keep_parameters
-from daskmm.engine.passes import Persist
-from daskmm.mm.driver import IterationRecord, Schedule
+from daskmm.mm.driver import Schedule
 
 
 @registered_model
@@ -60,35 +53,6 @@ class KMeans(CenterClusterer):
     >>> np.sort(KMeans(n_clusters=2, random_state=0).fit(X).cluster_centers_.ravel())
     array([ 0.5, 10.5])
     """
-
-    def __init__(
-        self,
-        n_clusters: int | str = 8,
-        *,
-        max_clusters: int | None = None,
-        init: str | ArrayLike | NearestCenter | FrozenEstimator = "k-means++",
-        warm_start: bool = False,
-        n_init: int | str = "auto",
-        sample_size: int | str | None = "auto",
-        persist: Persist = False,
-        max_iter: int = 300,
-        tol: float = 1e-4,
-        random_state: Any = None,
-        standardize: bool | str = "auto",
-        distortion: str = "sqeuclidean",
-        metric_params: dict[str, Any] | None = None,
-        missing: str = "error",
-        empty_rows: str = "error",
-        empty_cluster: str = "farthest",
-        trim: float = 0.0,
-        max_cluster_size: float | None = None,
-        forget: float | str | None = None,
-        verbose: int = 0,
-        callbacks: list[Callable[[IterationRecord], object]] | None = None,
-        checkpoint: str | Path | None = None,
-        checkpoint_every: int | float | str = 1,
-    ) -> None:
-        keep_parameters(self, locals())
 
     def _schedule(self, critical_power: Callable[[], float]) -> Schedule:
         return Schedule(-np.inf, max_iter=self.max_iter, tol=self.tol)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral, Real
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import dask.array as da
@@ -22,7 +20,7 @@ from daskmm.cluster._fitting import fitting, set_fitted
 from daskmm.cluster._models import registered_model
 from daskmm.cluster._nearest import NearestCenter
 from daskmm.cluster._output import fitted_labels
-from daskmm.cluster._parameters import CHECKPOINT, keep_parameters
+from daskmm.cluster._parameters import CHECKPOINT, FitParameters
 from daskmm.cluster._shift_fit import (
     ShiftFit,
     compression_stages,
@@ -63,9 +61,24 @@ EXACT_ROWS = 50_000
 MICRO_CLUSTERS, MICRO_CLUSTER_BYTES = 5000, 16 << 20
 
 
+@dataclass(eq=False, repr=False)
+class ShiftParameters(FitParameters):
+    """Parameters of `WeightedBlurringMeanShift`."""
+
+    bandwidth: float | str = "auto"
+    lam: float | str = "auto"
+    _: KW_ONLY
+    convention: str = "auto"
+    merge_tol: float = 1e-6
+    component_tol: float = 1e-5
+    n_representatives: int | str | None = "auto"
+    standardize: bool = True
+    count_components: bool = False
+
+
 @registered_model
 @documented
-class WeightedBlurringMeanShift(NearestCenter):
+class WeightedBlurringMeanShift(ShiftParameters, NearestCenter):
     """Weighted blurring mean shift, which finds the number of clusters and learns feature weights.
 
     Every row moves to the mean of its neighbours, y_i ← Σ_j v_j K_ij y_j / Σ_j v_j K_ij with
@@ -235,40 +248,12 @@ class WeightedBlurringMeanShift(NearestCenter):
         **CHECKPOINT,
     }
 
-    bandwidth: float | str
-    lam: float | str
-    convention: str
-    merge_tol: float
-    component_tol: float
-    n_representatives: int | str | None
-    count_components: bool
-
     n_clusters_: int
     feature_weights_: NDArray[np.float64]
     bandwidth_: float
     bandwidth_path_: BandwidthPath
     lam_: float
     history_: list[BlurringRecord]  # type: ignore[assignment]
-
-    def __init__(
-        self,
-        bandwidth: float | str = "auto",
-        lam: float | str = "auto",
-        *,
-        convention: str = "auto",
-        merge_tol: float = 1e-6,
-        component_tol: float = 1e-5,
-        max_iter: int = 300,
-        n_representatives: int | str | None = "auto",
-        random_state: Any = None,
-        standardize: bool = True,
-        count_components: bool = False,
-        verbose: int = 0,
-        callbacks: list[Callable[[BlurringRecord], object]] | None = None,
-        checkpoint: str | Path | None = None,
-        checkpoint_every: int | float | str = 1,
-    ) -> None:
-        keep_parameters(self, locals())
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Cluster the rows of `X`.

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from numbers import Real
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 from sklearn.metrics import pairwise_distances
 
 from daskmm.cluster._docs import documented
-from daskmm.cluster._kernels import KernelClusterer
+from daskmm.cluster._kernels import KernelClusterer, KernelParameters
 from daskmm.cluster._models import registered_model
-from daskmm.cluster._parameters import keep_parameters
 from daskmm.cluster._sklearn import Interval
 from daskmm.engine.first_pass import Survey
-from daskmm.mm.driver import IterationRecord
 from daskmm.numerics.kernels import Kernel, are_movable
 from daskmm.numerics.options import KERNELS
 
@@ -27,9 +24,19 @@ _SHARES = (0.01, 0.05, 0.1, 1.0, 10.0, 50.0, 100.0)
 _DISTANCE_ROWS = 2000
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
+class MultiKernelParameters(KernelParameters):
+    """Parameters of `MultiKernelPowerKMeans`."""
+
+    kernels: Sequence[str | dict[str, Any] | Callable[..., Any]] | None = None
+    normalize: bool = True
+    lam: float = 0.04
+    standardize: bool = False
+
+
 @registered_model
 @documented
-class MultiKernelPowerKMeans(KernelClusterer):
+class MultiKernelPowerKMeans(MultiKernelParameters, KernelClusterer):
     """Multi-kernel power k-means, which learns the weights of several kernels while it anneals.
 
     It minimises (1/n) Σ_i M_s(y_i1, …, y_ik) + λ Σ_l α_l log α_l, where y_ij = Σ_l α_l d²_ijl,
@@ -84,35 +91,6 @@ class MultiKernelPowerKMeans(KernelClusterer):
         "normalize": ["boolean"],
         "lam": [Interval(Real, 0, None, closed="neither")],
     }
-
-    kernels: Sequence[str | dict[str, Any] | Callable[..., Any]] | None
-    normalize: bool
-    lam: float
-
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        kernels: Sequence[str | dict[str, Any] | Callable[..., Any]] | None = None,
-        normalize: bool = True,
-        lam: float = 0.04,
-        gram: str | Path = "auto",
-        init: str | ArrayLike = "k-means++",
-        n_init: int | str = "auto",
-        s0: float | str = "auto",
-        eta: float = 1.05,
-        anneal_every: int = 1,
-        polish: bool = True,
-        max_iter: int = 300,
-        tol: float = 1e-4,
-        random_state: Any = None,
-        standardize: bool = False,
-        verbose: int = 0,
-        callbacks: list[Callable[[IterationRecord], object]] | None = None,
-        checkpoint: str | Path | None = None,
-        checkpoint_every: int | float | str = 1,
-    ) -> None:
-        keep_parameters(self, locals())
 
     def _centers(self) -> bool:
         if self.standardize or self.kernels is None:

@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
-from numpy.typing import ArrayLike
-from sklearn.frozen import FrozenEstimator
-
-from daskmm.cluster._centers import CenterClusterer
+from daskmm.cluster._centers import CenterClusterer, CenterParameters
 from daskmm.cluster._docs import documented
 from daskmm.cluster._models import registered_model
-from daskmm.cluster._nearest import NearestCenter
 from daskmm.cluster._parameters import (
     ANNEALING,
+    AnnealingParameters,
     Constraints,
     annealing_schedule,
     cluster_range,
-    keep_parameters,
 )
-from daskmm.engine.passes import Persist
-from daskmm.mm.driver import IterationRecord, Schedule
+from daskmm.mm.driver import Schedule
 
 # s0="auto", in units of the critical power (tests/benchmarks/annealing_rules.py).
 CRITICAL_MULTIPLE = 2.0
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
+class PowerParameters(AnnealingParameters, CenterParameters):
+    """Parameters of `PowerKMeans`."""
+
+
 @registered_model
 @documented
-class PowerKMeans(CenterClusterer):
+class PowerKMeans(PowerParameters, CenterClusterer):
     """Power k-means: anneal from a smooth power-mean objective to that of k-means.
 
     The objective Σ_i M_s(‖x_i − θ_1‖², …, ‖x_i − θ_k‖²) has fewer local minima the nearer the
@@ -79,43 +79,6 @@ class PowerKMeans(CenterClusterer):
         **CenterClusterer._parameter_constraints,
         **ANNEALING,
     }
-
-    s0: float | str
-    eta: float
-    anneal_every: int
-
-    def __init__(
-        self,
-        n_clusters: int | str = 8,
-        *,
-        max_clusters: int | None = None,
-        init: str | ArrayLike | NearestCenter | FrozenEstimator = "k-means++",
-        warm_start: bool = False,
-        n_init: int | str = "auto",
-        sample_size: int | str | None = "auto",
-        persist: Persist = False,
-        s0: float | str = "auto",
-        eta: float = 1.05,
-        anneal_every: int = 1,
-        polish: bool = True,
-        max_iter: int = 300,
-        tol: float = 1e-4,
-        random_state: Any = None,
-        standardize: bool | str = "auto",
-        distortion: str = "sqeuclidean",
-        metric_params: dict[str, Any] | None = None,
-        missing: str = "error",
-        empty_rows: str = "error",
-        empty_cluster: str = "farthest",
-        trim: float = 0.0,
-        max_cluster_size: float | None = None,
-        forget: float | str | None = None,
-        verbose: int = 0,
-        callbacks: list[Callable[[IterationRecord], object]] | None = None,
-        checkpoint: str | Path | None = None,
-        checkpoint_every: int | float | str = 1,
-    ) -> None:
-        keep_parameters(self, locals())
 
     def _schedule(self, critical_power: Callable[[], float]) -> Schedule:
         n_clusters = cluster_range(self)[1]

@@ -21,14 +21,15 @@ import numpy as np
 
 from daskmm.data.names import listed, refuse_unknown
 
-# Bytes of text per block; its numbers take about half as many.
-_BLOCK_BYTES = 32_000_000
+# Bytes of text per block; its numbers take about half as many. Plans count the numbers alone, and
+# reading takes three more copies of the text.
+_BLOCK_BYTES = 8_000_000
 # Largest number of bytes, and of lines, at the beginning of the first file from which its format is
 # detected.
 _HEAD_BYTES = 1 << 18
 _HEAD_LINES = 200
-# Largest number of bytes that Arrow reads at once.
-_MOST_ARROW_BYTES = 1 << 30
+# Largest number of bytes that Arrow parses at once. It copies the fields of all columns.
+_ARROW_BYTES = 1 << 20
 SUFFIXES = (".csv", ".tsv", ".tab")
 # Suffixes of text files that are read as tables if the path names the file, but not in a folder.
 _TEXT_SUFFIXES = (".txt", ".dat")
@@ -78,11 +79,15 @@ class CsvFormat:
 
 @dataclass(frozen=True)
 class _Block:
-    """Whole lines of a file that begin within `size` bytes (None: any number) from `start`."""
+    """Whole lines of a file that begin within `size` bytes (None: any number) from `start`.
+
+    `of_first` says that the file is the first one, whose header is known.
+    """
 
     path: str
     start: int
     size: int | None
+    of_first: bool
 
 
 def open_csv(
@@ -133,6 +138,7 @@ def open_csv(
         format=found,
         kinds=kinds,
         dates=tuple(dates),
+        chosen=columns is not None,
         meta=meta,
         label="csv",
         enforce_metadata=False,
@@ -489,29 +495,32 @@ def _rows(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
 def _blocks(files: list[str], encoding: str) -> Iterator[_Block]:
     """Divide files into blocks; compressed files and those in wide characters stay whole."""
     for path in files:
+        of_first = path is files[0]
         if path.lower().endswith(COMPRESSED) or encoding.lower().startswith(("utf-16", "utf-32")):
-            yield _Block(path, 0, None)
+            yield _Block(path, 0, None, of_first)
             continue
         system, place = _system(path)
         size = system.size(place)
         for start in range(0, max(size, 1), _BLOCK_BYTES):
-            yield _Block(path, start, _BLOCK_BYTES)
+            yield _Block(path, start, _BLOCK_BYTES, of_first)
 
 
 def _read(
-    block: _Block, format: CsvFormat, kinds: dict[Any, str], dates: tuple[str, ...] = ()
+    block: _Block,
+    format: CsvFormat,
+    kinds: dict[Any, str],
+    dates: tuple[str, ...],
+    chosen: bool,
 ) -> Any:
-    """Read a block as a pandas DataFrame of float64, text and dates."""
-    from fsspec.utils import read_block
+    """Read a block as a pandas DataFrame of float64, text and dates.
 
-    with _open(block.path) as file:
-        if block.size is None:
-            raw = file.read()
-        else:
-            raw = read_block(file, block.start, block.size, delimiter=b"\n")
-    text = _decoded(block.path, raw, format.encoding)
+    If the columns are `chosen`, files may differ in all others.
+    """
+    text = _text(block, format.encoding)
+    if not block.of_first or block.start == 0:
+        head = text[:_HEAD_BYTES] if block.start == 0 else _head(block.path, format.encoding)[0]
+        format = _of_file(block.path, head, format, tuple(kinds) if chosen else None)
     if block.start == 0:
-        format = _of_file(block.path, text, format)
         text = _rows_of(text, format)
     frame = _by_arrow(text, format, kinds) if text.strip() else _empty(kinds)
     if frame is None:
@@ -519,6 +528,18 @@ def _read(
     for name in dates:
         frame[name] = _dates(block, text, format, frame[name])
     return frame
+
+
+def _text(block: _Block, encoding: str) -> str:
+    """Return the text of a block."""
+    from fsspec.utils import read_block
+
+    with _open(block.path) as file:
+        if block.size is None:
+            raw = file.read()
+        else:
+            raw = read_block(file, block.start, block.size, delimiter=b"\n")
+    return _decoded(block.path, raw, encoding)
 
 
 def _empty(kinds: dict[Any, str]) -> Any:
@@ -544,7 +565,7 @@ def _by_arrow(text: str, format: CsvFormat, kinds: dict[Any, str]) -> Any:
             return None
         text = re.sub(rf"(?m)(^|{re.escape(separator)}) +", r"\1", text)
     end = separator * len(format.names) + _END
-    raw = f"{text}\n{end}".encode()
+    raw = b"\n".join((text.encode(), end.encode()))
     places = {name: str(format.names.index(name)) for name in kinds}
     types = {"numbers": pa.float64(), "flags": pa.bool_(), "text": pa.string()}
     options = arrow.ConvertOptions(
@@ -558,7 +579,7 @@ def _by_arrow(text: str, format: CsvFormat, kinds: dict[Any, str]) -> Any:
     whole = arrow.ReadOptions(
         use_threads=False,
         column_names=[str(place) for place in range(len(format.names))],
-        block_size=min(len(raw) + 1, _MOST_ARROW_BYTES),
+        block_size=min(len(raw) + 1, _ARROW_BYTES),
     )
     ends: list[Any] = []
 
@@ -570,7 +591,7 @@ def _by_arrow(text: str, format: CsvFormat, kinds: dict[Any, str]) -> Any:
         delimiter=separator, newlines_in_values=True, invalid_row_handler=misfit
     )
     try:
-        table = arrow.read_csv(pa.BufferReader(raw), whole, parts, options)
+        table = arrow.open_csv(pa.BufferReader(raw), whole, parts, options).read_all()
     except pa.ArrowInvalid:
         return None
     columns = {
@@ -651,8 +672,12 @@ def _dates(block: _Block, text: str, format: CsvFormat, series: Any) -> Any:
     return found.astype("datetime64[ns]")
 
 
-def _of_file(path: str, text: str, format: CsvFormat) -> CsvFormat:
-    """Return the format with the columns in the order of this file, from its own header."""
+def _of_file(path: str, text: str, format: CsvFormat, chosen: tuple[Any, ...] | None) -> CsvFormat:
+    """Return the format with the columns of this file in their order, from its own header.
+
+    It raises ValueError if the file lacks a chosen column, or, if all columns are used (None), has
+    others than the first file.
+    """
     if not format.has_header:
         return format
     lines = _lines(text)
@@ -663,14 +688,17 @@ def _of_file(path: str, text: str, format: CsvFormat) -> CsvFormat:
     header = _Try.of(lines[before:], format.separator, format.decimal).header
     n_skipped = before + max(header, 1)  # a header of numbers is refused below
     names = _names("".join(lines[before:n_skipped]), format.separator)
-    if sorted(names) != sorted(format.names):
-        further, absent = (
-            listed([repr(name) for name in (Counter(own) - Counter(other)).elements()])
-            for own, other in ((names, format.names), (format.names, names))
-        )
+    further, absent = (
+        listed([repr(name) for name in (Counter(own) - Counter(other)).elements()])
+        for own, other in ((names, format.names), (chosen or format.names, names))
+    )
+    if absent or (further and chosen is None):
         said = [f"has {further}, which the first file lacks"] if further else []
         said += [f"lacks {absent}, which the first file has"] if absent else []
-        raise ValueError(f"Files of a table need the same columns: {path} {', and '.join(said)}.")
+        raise ValueError(
+            f"Files of a table need the same columns: {path} {', and '.join(said)}. Or choose "
+            "columns that all files have (columns=, on the command line --columns)."
+        )
     return replace(format, names=names, n_skipped=n_skipped)
 
 

@@ -25,13 +25,13 @@ def delayed_blocks(array: Any, together: bool) -> NDArray[np.object_]:
 
 
 def array_of(graph: Mapping[Any, Any], name: str, chunks: Any, meta: Any) -> Any:
-    """Return the array whose blocks are the tasks of a graph."""
+    """Return the array whose blocks are the tasks ``(name, i, j)`` of a graph."""
     keys = [(name, *place) for place in itertools.product(*(range(len(c)) for c in chunks))]
     return array_from_graph(dict(graph), meta, chunks, keys, name)
 
 
-def array_of_frame(frame: Any, lengths: tuple[int, ...] | None) -> Any:
-    """Return a dask DataFrame or Series as an array."""
+def array_of_frame(frame: Any, lengths: tuple[int, ...] | None = None) -> Any:
+    """Return a dask DataFrame or Series as an array, given the rows of each partition if known."""
     tuned = frame.optimize(fuse=False)
     name, ends = f"values-{tuned._name}", (0,) * (frame.ndim - 1)
     graph = dict(tuned.__dask_graph__())
@@ -45,11 +45,6 @@ def array_of_frame(frame: Any, lengths: tuple[int, ...] | None) -> Any:
 def _values(frame: Any) -> NDArray:
     values: NDArray = frame.to_numpy()
     return values
-
-
-def with_rows(table: Any, rows: tuple[int, ...]) -> Any:
-    """Return a table with known numbers of rows."""
-    return with_chunks(table, (rows, table.chunks[1]))
 
 
 def with_chunks(array: Any, chunks: tuple[tuple[int, ...], ...]) -> Any:
@@ -83,5 +78,5 @@ def _at_place(
 
 
 def array_inside(array: Any) -> Any:
-    """Return the array-like from which an array was made."""
+    """Return the array-like from which `dask.array.from_array` made an array, or None."""
     return getattr(array.expr, "array", None)

@@ -109,8 +109,7 @@ def open_data(
         Csv and parquet files give a DataFrame (float64 for csv), and sparse tables an array of CSR
         blocks. Pixels of cubes are in the order of the file. Arrays carry the names of an AnnData
         store's variables. Values are read when they are computed, with two exceptions: the places
-        where the rows of a CSR matrix begin are read at once, and .npz files are read whole, unless
-        they are CSR matrices that were saved without compression.
+        where the rows of a CSR matrix begin are read at once, and .npz files are read whole.
 
     Warns
     -----
@@ -194,6 +193,11 @@ def has_columns(path: str) -> bool:
     path = path if is_remote(path) else str(local_path(path))
     named = "::" not in path or Path(path).exists()
     return named and _kind(path) in ("csv", "netcdf", *_FRAMES.values())
+
+
+def is_text(path: str) -> bool:
+    """Return whether a path or pattern means csv files."""
+    return has_columns(path) and _kind(path if is_remote(path) else str(local_path(path))) == "csv"
 
 
 def column_names(

@@ -19,18 +19,13 @@ def delayed_blocks(array: da.Array, together: bool) -> NDArray[np.object_]:
 
 
 def array_of(graph: Mapping[Any, Any], name: str, chunks: Any, meta: Any) -> da.Array:
-    """Return the array whose blocks are the tasks of a graph."""
+    """Return the array whose blocks are the tasks ``(name, i, j)`` of a graph."""
     return da.Array(HighLevelGraph.from_collections(name, graph), name, chunks, meta=meta)
 
 
-def array_of_frame(frame: Any, lengths: tuple[int, ...] | None) -> da.Array:
-    """Return a dask DataFrame or Series as an array."""
+def array_of_frame(frame: Any, lengths: tuple[int, ...] | None = None) -> da.Array:
+    """Return a dask DataFrame or Series as an array, given the rows of each partition if known."""
     return frame.to_dask_array(lengths=lengths)
-
-
-def with_rows(table: da.Array, rows: tuple[int, ...]) -> da.Array:
-    """Return a table with known numbers of rows."""
-    return with_chunks(table, (rows, table.chunks[1]))
 
 
 def with_chunks(array: da.Array, chunks: tuple[tuple[int, ...], ...]) -> da.Array:
@@ -61,7 +56,7 @@ def _at_place(
 
 
 def array_inside(array: da.Array) -> Any:
-    """Return the array-like from which an array was made."""
+    """Return the array-like from which `dask.array.from_array` made an array, or None."""
     roots = array.dask.dependencies.get(array.name, ())
     nodes = [node for root in roots for node in array.dask.layers[root].values()][:1]
     inside = nodes[0] if len(roots) == 1 and nodes else None

@@ -7,7 +7,6 @@ has one of the two kinds, which is fixed once `dask.array` is imported. `graph_a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import dask
@@ -27,6 +26,10 @@ class Places(NamedTuple):
 
 
 _engine: Any = expression_arrays if hasattr(da.Array, "expr") else graph_arrays
+array_of = _engine.array_of
+array_of_frame = _engine.array_of_frame
+array_inside = _engine.array_inside
+with_chunks = _engine.with_chunks
 
 
 def delayed_blocks(array: da.Array, together: bool = False) -> NDArray[np.object_]:
@@ -44,21 +47,9 @@ def delayed_rows(table: da.Array) -> tuple[Any, ...]:
     return tuple(delayed_blocks(table).ravel())
 
 
-def array_of(
-    graph: Mapping[Any, Any], name: str, chunks: tuple[tuple[float, ...], ...], meta: Any
-) -> da.Array:
-    """Return the array whose blocks are the tasks ``(name, i, j)`` of a graph."""
-    return _engine.array_of(graph, name, chunks, meta)
-
-
-def array_of_frame(frame: Any, lengths: tuple[int, ...] | None = None) -> da.Array:
-    """Return a dask DataFrame or Series as an array, given the rows of each partition if known."""
-    return _engine.array_of_frame(frame, lengths)
-
-
 def with_rows(table: da.Array, rows: tuple[int, ...]) -> da.Array:
     """Return a table whose blocks are known to have these numbers of rows."""
-    return _engine.with_rows(table, rows)
+    return with_chunks(table, (rows, table.chunks[1]))
 
 
 def mapped(
@@ -69,11 +60,6 @@ def mapped(
     `options` are those of `map_blocks`.
     """
     return _engine.mapped(function, table, places, shared, **options)
-
-
-def array_inside(array: da.Array) -> Any:
-    """Return the array-like from which `dask.array.from_array` made an array, or None."""
-    return _engine.array_inside(array)
 
 
 def in_memory(values: Any) -> NDArray:
@@ -98,4 +84,4 @@ def sized(array: da.Array) -> da.Array:
         tuple(int(shape[axis]) for shape in np.moveaxis(shapes, axis, 0).reshape(n, -1)[:, 0])
         for axis, n in enumerate(blocks.shape)
     )
-    return _engine.with_chunks(array, chunks)
+    return with_chunks(array, chunks)

@@ -8,8 +8,6 @@ that a task reads only the values and indices of its rows.
 from __future__ import annotations
 
 import itertools
-import struct
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -215,69 +213,23 @@ def open_h5_rows(path: str, name: str) -> da.Array:
     return lazy_rows(source, int(shape[1]))
 
 
-@dataclass(frozen=True)
-class _StoredNpz:
-    """A file written by `scipy.sparse.save_npz(..., compressed=False)`, which is memory-mapped."""
-
-    path: str
-
-    @property
-    def described(self) -> str:
-        return self.path
-
-    def arrays(self) -> dict[str, Any]:
-        return {name: _mapped(self.path, f"{name}.npy") for name in _ARRAYS}
-
-
-def _mapped(path: str, member: str) -> NDArray:
-    """Map an array of a zip file without compression into memory."""
-    with zipfile.ZipFile(path) as archive, archive.open(member) as file:
-        version = np.lib.format.read_magic(file)
-        read = {
-            (1, 0): np.lib.format.read_array_header_1_0,
-            (2, 0): np.lib.format.read_array_header_2_0,
-        }[version]
-        shape, _, dtype = read(file)
-        header = file.tell()
-        start = archive.getinfo(member).header_offset
-    with Path(path).open("rb") as raw:
-        raw.seek(start + 26)
-        name_length, extra_length = struct.unpack("<HH", raw.read(4))
-    offset = start + 30 + name_length + extra_length + header
-    return np.memmap(path, dtype, "r", offset, shape) if shape[0] else np.empty(shape, dtype)
-
-
 def open_sparse_npz(path: str, chunks: int | str) -> da.Array | None:
-    """Open a file that `scipy.sparse.save_npz` wrote; None if it holds no sparse matrix.
+    """Read a file that `scipy.sparse.save_npz` wrote; None if it holds no sparse matrix."""
+    from scipy.sparse import load_npz
 
-    Rows of an uncompressed CSR matrix are read when they are needed. Any other matrix is read at
-    once and cut into blocks.
-    """
     try:
-        with zipfile.ZipFile(path) as archive:
-            members = {info.filename: info for info in archive.infolist()}
-        if not {f"{name}.npy" for name in ("data", "shape", "format")} <= set(members):
-            return None
         with np.load(path) as arrays:
-            kind, shape = arrays["format"].item(), arrays["shape"]
+            if not {"data", "shape", "format"} <= set(arrays.files):
+                return None
     except Exception:  # it is no zip file, or an array; other functions report it
         return None
-    stored = all(info.compress_type == zipfile.ZIP_STORED for info in members.values())
-    if stored and kind == b"csr":
-        return lazy_rows(_StoredNpz(path), int(shape[1]), chunks)
-    rows = csr_array(_load_npz(path))
+    try:
+        rows = csr_array(load_npz(path))
+    except Exception as error:
+        raise ValueError(f"{path} cannot be read as a sparse matrix: {error}") from error
     ends = _block_ends(
         rows.indptr.astype(np.int64), rows.data.itemsize + rows.indices.itemsize, chunks
     )
     blocks = [rows[start:stop] for start, stop in itertools.pairwise(ends)]
     token = tokenize(path, ends, rows.data)
     return _array_of(blocks, ends, rows.shape[1], rows.dtype, rows.nnz, token)
-
-
-def _load_npz(path: str) -> Any:
-    from scipy.sparse import load_npz
-
-    try:
-        return load_npz(path)
-    except Exception as error:
-        raise ValueError(f"{path} cannot be read as a sparse matrix: {error}") from error

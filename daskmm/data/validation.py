@@ -60,8 +60,8 @@ def check_empty(
         more = f", and {others} in this block" if len(found) > 1 else ""
         raise ValueError(
             f"Input X has a row {distortion.emptiness}: {position.of_row(int(found[0]))}{more}. "
-            "Remove such rows first, or label them -1 by empty_rows='label' (--empty-rows label) "
-            "where the estimator has it."
+            "Remove such rows first, or label them -1 by empty_rows='label' (--empty-rows label), "
+            "which KMeans, PowerKMeans and EntropyPowerKMeans take."
         )
 
 
@@ -211,7 +211,7 @@ def check_positive_weights(n_positive: int, n_clusters: int) -> None:
     """Raise ValueError if there are fewer rows of positive weight than clusters."""
     if n_positive < n_clusters:
         raise ValueError(
-            f"Only {n_positive} row(s) have a positive sample_weight and a value, fewer than "
+            f"Only {n_positive} row(s) have a value and a sample_weight above zero, fewer than "
             f"n_clusters={n_clusters}."
         )
 

@@ -266,6 +266,8 @@ def _grouping_on(client: Any, graph: TaskGraph, call: bytes) -> Grouping:
     threads: Mapping[str, int] = client.sync(_answered, client)
     if not graph.futures:
         n_calls, n_threads = len(graph.arguments), expected_threads(threads)
+        if graph.is_shuffled:  # the partitions of a group would be in memory together
+            return without_data(packs(n_calls, n_calls))
         if threads and len(call) > _LARGE_BYTES:
             return on_all_threads(threads, n_calls, consecutive_groups)
         if threads and graph.seconds < _BRIEF_SECONDS:

@@ -106,6 +106,11 @@ class TaskGraph:
         self._latest_of, self.home = (grouping, pickle), None
         return self.latest
 
+    @functools.cached_property
+    def is_shuffled(self) -> bool:
+        """Whether calls need partitions that workers shuffle."""
+        return bool(_shuffled(self.nodes))
+
     @property
     def kept_by_user(self) -> bool:
         """Whether the user persisted data, in any distribution over the workers."""

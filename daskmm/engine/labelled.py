@@ -22,6 +22,12 @@ from daskmm.storage.remote import is_remote, local_path, uploaded
 Append = Callable[[Any], object]
 # Name of the column with the names of the clusters.
 CLUSTER_NAME = "cluster_name"
+# Types of columns of numbers and patterns of their values. Others are names: those with zeros or a
+# sign before them, and those with more digits than the type holds.
+_NUMBERS = {
+    "int64": r"^-?(0|[1-9]\d{0,17})$",
+    "double": r"^-?(0|[1-9]\d{0,14})(\.\d+)?([eE][+-]?\d+)?$",
+}
 # Floats below this tell integers apart.
 _LARGEST_WHOLE = 2.0**53
 
@@ -32,6 +38,7 @@ def write_labelled(
     path: str | Path,
     replace: bool = False,
     names: Sequence[str] | None = None,
+    as_text: bool = False,
 ) -> tuple[NDArray[np.int64], int]:
     """Write columns of a table and the cluster of each row, in the order of the rows.
 
@@ -42,7 +49,8 @@ def write_labelled(
 
     The path or URL ends in ``.csv`` or ``.parquet``. It gets all rows or, after an error, stays as
     it was. In csv, text that a spreadsheet would compute gets an apostrophe before it, and control
-    characters become escapes. A few partitions are in memory at a time.
+    characters become escapes. A few partitions are in memory at a time. `as_text` says that columns
+    were read as the text of csv files: those with numbers alone become numbers in parquet.
 
     Return the number of rows with each label, (largest label + 1,), and of those with the label −1.
 
@@ -58,11 +66,15 @@ def write_labelled(
         whole = uploaded(str(path), "", (lambda name: not name) if replace else None)
     else:
         whole = written_whole(local_path(path), replace)
-    with whole as fresh, _WRITERS[Path(path).suffix.lower()](fresh) as append:
-        for part in _parts(labels, kept):
-            counts = with_counts(counts, part[NAME].to_numpy())
-            n_unlabelled += int((part[NAME] < 0).sum())
-            append(part if names is None else _named(part, names))
+    suffix = Path(path).suffix.lower()
+    with whole as fresh:
+        with _WRITERS[suffix](fresh) as append:
+            for part in _parts(labels, kept):
+                counts = with_counts(counts, part[NAME].to_numpy())
+                n_unlabelled += int((part[NAME] < 0).sum())
+                append(part if names is None else _named(part, names))
+        if as_text and suffix == ".parquet":
+            _store_numbers(fresh)
     return counts, n_unlabelled
 
 
@@ -165,6 +177,37 @@ def _parquet_writer(path: Path) -> Iterator[Append]:
     finally:
         for writer in writers:
             writer.close()
+
+
+def _store_numbers(path: Path) -> None:
+    """Write a parquet file anew, with columns of text that hold numbers alone as numbers."""
+    import pyarrow.parquet as pq
+
+    with written_whole(path, replace=True) as fresh, pq.ParquetFile(path) as file:
+        schema = file.schema_arrow
+        for place, field in enumerate(schema):
+            if str(field.type).endswith("string"):
+                kind = _kind_of_numbers(file, field.name) or field.type
+                schema = schema.set(place, field.with_type(kind))
+        with pq.ParquetWriter(fresh, schema) as writer:
+            for group in range(file.num_row_groups):
+                writer.write_table(file.read_row_group(group).cast(schema))
+
+
+def _kind_of_numbers(file: Any, name: str) -> Any:
+    """Return the type of the numbers that a column of text holds; None if it holds other text."""
+    from pyarrow import compute, type_for_alias
+
+    groups = range(file.num_row_groups)
+    fits: dict[str, list[bool | None]] = {kind: [] for kind in _NUMBERS}
+    for text in (file.read_row_group(group, columns=[name]).column(0) for group in groups):
+        for kind, pattern in _NUMBERS.items():
+            # It is None if all values are missing.
+            fits[kind].append(
+                compute.all(compute.match_substring_regex(text, pattern), min_count=1).as_py()
+            )
+    kinds = (kind for kind, fit in fits.items() if any(fit) and False not in fit)
+    return next(map(type_for_alias, kinds), None)
 
 
 _WRITERS = {".csv": _csv_writer, ".parquet": _parquet_writer}

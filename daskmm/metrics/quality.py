@@ -7,6 +7,8 @@ in place of labels, and then measure distances as it does.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -16,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.metrics import pairwise_distances
 
-from daskmm.data.blocks import Position, as_dask_array, is_frame, is_lazy
+from daskmm.data.blocks import Position, as_dask_array, check_columns, is_frame, is_lazy
 from daskmm.data.foreign import unwrapped
 from daskmm.data.lazy import delayed_blocks, sized
 from daskmm.data.names import counted
@@ -411,7 +413,8 @@ def _sampled(block: int, start: int, X: Any, labels: Any, most: int) -> _Sample:
 
 def _checked(block: int, start: int, X: Any, labels: Any) -> tuple[FloatArray, NDArray[np.int64]]:
     """Return the rows of a block and their labels, except those with negative labels."""
-    rows, labels = np.asarray(X, dtype=np.float64), np.asarray(labels)
+    with _pointing_to_models():
+        rows, labels = np.asarray(X, dtype=np.float64), np.asarray(labels)
     if rows.ndim != 2 or len(rows) != len(labels):
         raise ValueError(
             f"X and labels do not match in block {block}: {rows.shape} and {labels.shape}."
@@ -431,6 +434,11 @@ def _reduced(function: Any, X: Any, labels: Any, *shared: Any) -> Any:
     """
     # A mixed model takes frames of sparse columns as frames.
     X = X if labels is None and has_sparse_columns(X) else unwrapped(X)
+    if hasattr(labels, "predict"):
+        raise TypeError("This score takes labels. Silhouettes take a model in their place.")
+    if labels is not None and is_frame(X):
+        with _pointing_to_models():
+            check_columns(X.dtypes)
     own = None if labels is None else as_labels(labels, "labels")
     if not (is_lazy(X) or isinstance(own, da.Array)):
         return function(0, 0, X, own, *shared)
@@ -449,6 +457,18 @@ def _reduced(function: Any, X: Any, labels: Any, *shared: Any) -> Any:
         for number, (start, *block) in enumerate(zip(starts, rows, blocks, strict=True))
     ]
     return tree_reduce(function, arguments, shared, True, "quality")
+
+
+@contextmanager
+def _pointing_to_models() -> Iterator[None]:
+    """Say, where rows are not numbers, that a model measures them."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(
+            f"{str(error).rstrip('.')}. A model measures columns of any kind: "
+            "silhouette_score(X, model), or simplified_silhouette_score(X, model)."
+        ) from error
 
 
 def _matched(X: Any, labels: Any) -> tuple[da.Array, da.Array]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -116,7 +117,12 @@ class Between:
 
 
 def deviation(
-    before: Series, recent: Series, season: int, seasonal: bool, between: Between | None = None
+    before: Series,
+    recent: Series,
+    season: int,
+    seasonal: bool,
+    between: Between | None = None,
+    apart: Sequence[NDArray[np.bool_]] = (),
 ) -> Deviation:
     """Compare the mean of recent batches with its forecast from the batches before.
 
@@ -124,16 +130,16 @@ def deviation(
     `ENOUGH` seasons, on trend and season. A batch is weighted by the inverse of its variance, which
     is the sum of the sampling variance of its rows and the variance between batches. The residuals
     give the latter, unless it is given. Residuals that stay on one side for some time make the
-    error of a season's mean larger.
+    error of a season's mean larger. These variances are moderated over all statistics, but where
+    trend and season are estimated, those of each mask `apart` only among themselves.
     """
     full = seasonal & (np.isfinite(before.variances).sum(axis=0) >= ENOUGH * season)
-    if full.all():
-        return _deviation(before, recent, season, True, between)
     found = _deviation(before, recent, season, False, between)
-    if full.any():
-        own = _deviation(before.only(full), recent.only(full), season, True, between)
-        for values, better in zip(vars(found).values(), vars(own).values(), strict=True):
-            values[full] = better
+    for own in (full, *(full & each for each in apart)):
+        if own.any():
+            some = _deviation(before.only(own), recent.only(own), season, True, between)
+            for values, better in zip(vars(found).values(), vars(some).values(), strict=True):
+                values[own] = better
     return found
 
 

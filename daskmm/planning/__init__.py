@@ -43,9 +43,6 @@ _LEAST_INTERPRETER_BYTES = 260 << 20
 # 12 to 16).
 _POSITION_COPIES = 20
 _LEAST_POSITION_COPIES = 12
-# Seconds that a thread takes for a pair of rows in one sweep, and further seconds for each feature
-# (measured).
-_PAIR_SECONDS, _PAIR_FEATURE_SECONDS = 1e-9, 9e-11
 # Number of blocks in memory per thread: chunks being decoded, the block made from them, and a block
 # that is read ahead (measured with blocks of 80 MB, which the allocator returns at once).
 _BLOCK_COPIES = 3
@@ -460,17 +457,15 @@ def _compressed_bytes(layout: Layout, n_clusters: int, largest: int, worker: Wor
 
 
 def _refuse_positions(n_rows: int, n_features: int, worker: Worker) -> None:
-    """Refuse rows that mean shift cannot keep in memory, with the time of a sweep over them."""
+    """Refuse rows that mean shift cannot keep in memory."""
     threads = min(worker.threads, max(1, -(-n_rows // TILE)))
     copies, positions = _LEAST_POSITION_COPIES + 2 * threads, 8 * n_rows * n_features
-    pair = (_PAIR_SECONDS + _PAIR_FEATURE_SECONDS * n_features) / threads
     _refuse(
         copies * positions,
         worker,
         f"{copies} arrays as large as its {n_rows:,} rows of {n_features:,} features, "
         f"{readable_bytes(positions)}",
-        f"Each sweep over all pairs of rows would take about {readable_seconds(n_rows**2 * pair)}: "
-        "take n_representatives='auto'",
+        "Take n_representatives='auto', which blurs a few thousand micro-clusters",
     )
 
 

@@ -5,7 +5,6 @@ alternative text, and raises ImportError if matplotlib is not installed. A noteb
 figure once, at the end of its cell.
 """
 
-from daskmm.plot.blurring import blur_frames
 from daskmm.plot.drift import drift
 from daskmm.plot.figures import require_matplotlib as require_matplotlib
 from daskmm.plot.fit import annealing_trace, feature_weights
@@ -17,7 +16,6 @@ from daskmm.plot.profiles import cluster_profiles
 __all__ = [
     "annealing_trace",
     "bandwidth_path",
-    "blur_frames",
     "cluster_profiles",
     "distortion_choice",
     "drift",

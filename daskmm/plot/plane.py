@@ -39,11 +39,6 @@ _OWN_SPREAD = 1e-3
 class Plane:
     """The two principal axes of the rows' centres, in the scale and weights of a model."""
 
-    # The axes in the model's coordinates, times the feature weights, (n_features, 2).
-    axes: FloatArray
-    middle: FloatArray  # mean of the rows' centres in the model's coordinates
-    # Offsets on the second axis that separate clusters if there is a single feature; otherwise 0.
-    levels: FloatArray
     shares: FloatArray  # share of the spread between clusters along each axis, (2,)
     points: FloatArray  # projections of the rows, (n_rows, 2)
     centers: FloatArray  # projections of the centres, (n_clusters, 2)
@@ -69,7 +64,7 @@ class Plane:
         levels = np.zeros(len(centers))
         own = centers[clusters]
         middle = own.mean(axis=0)
-        if points.shape[1] == 1:
+        if points.shape[1] == 1:  # offsets on the second axis separate the clusters
             levels = np.linspace(-1, 1, len(centers)) * max(float(np.ptp(points)), 1e-12) / 4
             axes, shares = np.array([[1.0, 0.0]]), np.array([1.0, 0.0])
         else:
@@ -79,20 +74,11 @@ class Plane:
             shares = np.square((own - middle) @ axes).sum(axis=0) / between
         raised = np.column_stack([np.zeros(len(levels)), levels])
         return cls(
-            axes * weights[:, None],
-            middle / np.where(weights > 0, weights, 1.0),
-            levels,
             shares,
             (points - middle) @ axes + raised[clusters],
             (centers - middle) @ axes + raised,
             _covariances(model, axes / model.scale_[:, None]),
         )
-
-    def place(self, positions: FloatArray, clusters: NDArray) -> FloatArray:
-        """Return the projections of positions in the model's coordinates, (n_rows, 2)."""
-        placed: FloatArray = (positions - self.middle) @ self.axes
-        placed[:, 1] += self.levels[clusters]
-        return placed
 
 
 def _covariances(model: Any, axes: FloatArray) -> FloatArray | None:

@@ -171,7 +171,7 @@ class _Column:
             return ", ".join(
                 f"{levels[level]} {readable_share(own[level])}"
                 for level in commonest
-                if own[level] > 0
+                if round(own[level], 9) > 0  # shares come from sums of floats
             )
 
         bars = Histograms(

@@ -30,10 +30,6 @@ _WEIGHTS = (
     "clusters; where all weights are equal, learned ones explained no more."
 )
 _GAINS = "The lower bars show how much more of each feature clusters explain than noise does."
-_FRAMES = (
-    "Rows of a sample, blurred again with the bandwidth and the feature weights of the fit: each "
-    "moves to the mean of its neighbours. Rows that come together are a cluster."
-)
 _TRACE = "What the fit minimizes, by iteration."
 _ANNEALED = (
     "During annealing the power s falls and the objective itself changes, so it need not decrease "
@@ -108,8 +104,6 @@ def pictures(model: Any, sampled: Sampled | None) -> list[Picture]:
     if hasattr(model, "feature_weights_"):
         caption = f"{_WEIGHTS} {_GAINS}" if hasattr(model, "feature_gains_") else _WEIGHTS
         add("weights", "Feature weights", caption, plot.feature_weights, model)
-    if sampled is not None and hasattr(model, "bandwidth_") and hasattr(model, "merge_tol"):
-        add("frames", "Rows coming together", _FRAMES, plot.blur_frames, model, *sampled)
     for attribute, title, caption, draw in _PATHS:
         if hasattr(model, attribute):
             add(attribute.strip("_"), title, caption, draw, getattr(model, attribute))

@@ -92,16 +92,22 @@ def means_of(model: Any, sizes: list[int], sampled: Sampled | None) -> Means | N
         starts = expansion.starts
     shares = _shares_of_values(model, sizes, clusters, rows, sampled)
     overall, between = _moments(clusters, shares)
-    if rows is None:
-        variance = _variance_of(model, overall)
+    variance = _variance_of(model, overall)
+    if sampled is None or rows is None:
         known = variance is not None
         if variance is None:
             variance = np.full(len(overall), between.max())
         return Means(clusters, overall, variance, shares, known, starts)
-    mean, variance = _moments(rows, np.ones((len(rows), 1)))
-    if exact and (value_shares(model) is not None or not np.isnan(rows).any()):
-        mean = overall
-    return Means(clusters, mean, variance, shares, True, starts)
+    if not (exact and (value_shares(model) is not None or not np.isnan(rows).any())):
+        overall = _moments(rows, np.ones((len(rows), 1)))[0]
+    if variance is None:
+        # Few sampled rows are of long tails; each cluster counts by the share of all rows.
+        own = sampled.labels
+        counts = np.maximum(np.bincount(own[own >= 0], minlength=len(sizes)), 1)
+        weights = (np.array(sizes) / counts)[own]
+        mean, within = _moments(rows - clusters[own], weights[:, None])
+        variance = between + within + np.square(mean)
+    return Means(clusters, overall, variance, shares, True, starts)
 
 
 def _shares_of_values(

@@ -38,7 +38,7 @@ def readable_seconds(seconds: float) -> str:
 
 
 def readable_number(value: float, spread: float | None = None) -> str:
-    """Format a number, e.g. "217", "6.9", "0.0042", "12,345", "1.23 million".
+    """Format a number, e.g. "217", "6.9", "0.0042", "1,234", "1.23 million".
 
     Three digits are kept, and all digits before the decimal point; or as many decimals as show two
     digits of `spread`, the size of the differences that matter.
@@ -61,7 +61,7 @@ def readable_number(value: float, spread: float | None = None) -> str:
         text = text.rstrip("0").rstrip(".")
     if not text.strip("-0."):
         return text.removeprefix("-")
-    return (text if abs(value) >= 9999.5 else text.replace(",", "")) + name
+    return text + name
 
 
 def readable_share(share: float) -> str:

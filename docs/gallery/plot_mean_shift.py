@@ -11,7 +11,7 @@ X, truth = datasets.make_wbms_toy(random_state=0)
 X = X.compute()
 model = WeightedBlurringMeanShift(random_state=0).fit(X)
 print(model.n_clusters_, "clusters")
-figure = plot.blur_frames(model, X)
+figure = plot.projection(model, X)
 
 # %%
 figure = plot.feature_weights(model)

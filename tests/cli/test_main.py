@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,9 @@ import zarr
 import daskmm
 from daskmm.cli import demo, run_folder
 from daskmm.cli.main import main
+from daskmm.cluster._progress import ProgressLine
 from daskmm.data.files import open_data
+from daskmm.kmeans import updates
 
 K = 4
 
@@ -325,6 +328,41 @@ def test_a_crash_after_the_fit_keeps_the_fit(tmp_path, npy, capsys, monkeypatch)
     assert fit(*command) == 0
     assert not (tmp_path / "run" / "checkpoint").exists()
     assert {path.name for path in tmp_path.iterdir()} == {"x.npy", "run"}
+
+
+def test_an_interrupt_ends_a_fit_without_another_pass_and_the_command_resumes_it(
+    tmp_path, store, capsys, monkeypatch
+):
+    options = "--tol", "0", "--max-iter", "4", "--model", "entropy", "--lam", "1"
+    assert fit(store, tmp_path / "whole", *options) == 0
+    sums, passes = updates.CentersProblem.steps, []
+
+    def counted(problem, states):
+        passes.append(problem.n_passes)
+        return sums(problem, states)
+
+    def interrupted(line, record):
+        passes.clear()
+        signal.raise_signal(signal.SIGINT)
+
+    handler = signal.getsignal(signal.SIGINT)
+    with monkeypatch.context() as patched:
+        patched.setattr(updates.CentersProblem, "steps", counted)
+        patched.setattr(ProgressLine, "__call__", interrupted)
+        capsys.readouterr()
+        assert fit(store, tmp_path / "run", *options) == 130
+    assert passes == []
+    error = capsys.readouterr().err
+    assert error.endswith(
+        f"daskmm: {tmp_path / 'run'} holds a checkpoint; run the same command to resume\n"
+        "daskmm: interrupted\n"
+    )
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["checkpoint"]
+    assert fit(store, tmp_path / "run", *options) == 0
+    whole, resumed = (daskmm.load(tmp_path / name) for name in ("whole", "run"))
+    np.testing.assert_array_equal(resumed.cluster_centers_, whole.cluster_centers_)
+    assert resumed.n_passes_ == whole.n_passes_ + 1  # the first pass is made once more
 
 
 def test_the_sample_is_read_with_the_labels(tmp_path, table):

@@ -112,9 +112,8 @@ def test_a_new_parameter_has_an_option_by_itself(tmp_path, monkeypatch, capsys):
     path = tmp_path / "cluster" / "kmeans.py"
     text = path.read_text(encoding="utf-8")
     text = text.replace(
-        "        max_iter: int = 300,",
-        "        max_iter: int = 300,\n\
-        patience: int = 7,",
+        "class KMeans(",
+        "@dataclass\nclass Added:\n    patience: int = 7\n\n\nclass KMeans(Added, ",
     )
     text = text.replace(
         "    max_iter : int",

@@ -7,11 +7,13 @@ import dask
 import fsspec
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 import zarr
 
 import daskmm
 from daskmm.cli.main import main
+from daskmm.data import csv_files
 
 FEATURES = ["a", "b", "c"]
 QUICK = ["--n-init", "1", "--no-standardize"]
@@ -162,6 +164,35 @@ def test_integers_of_csv_that_the_model_uses_remain_integers(tmp_path, monkeypat
     assert main(["predict", "run", "rows.csv", "--out", "l.csv", "--keep", "all", "--quiet"]) == 0
     written, rows = ((tmp_path / name).read_text() for name in ("l.csv", "rows.csv"))
     assert [line.rpartition(",")[0] for line in written.split()] == rows.split()
+
+
+@pytest.mark.parametrize("blocks", [500, 10**6])
+def test_columns_of_csv_are_kept_in_parquet_as_the_numbers_that_they_are(
+    folder, tmp_path, monkeypatch, blocks
+):
+    monkeypatch.setattr(csv_files, "_BLOCK_BYTES", blocks)
+    rows = people().assign(
+        flight=np.arange(90), gate=np.where(np.arange(90) < 80, "7", "7b"), score=np.arange(90) / 8
+    )
+    rows["late"] = np.where(rows["flight"] < 60, np.nan, rows["flight"]).astype(object)
+    rows = rows.assign(long="12345678901234567890", none=np.nan, signed="+1")
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    kept = "id,flight,gate,score,late,long,none,signed"
+    found = predicted(
+        folder, f"numbers {blocks}", tmp_path / "rows.csv", "l.parquet", "--keep", kept
+    )
+    schema = pq.read_schema(folder / f"numbers {blocks}" / "l.parquet")
+    types = ["string", "int64", "string", "double", "double", "string", "string", "string"]
+    assert [
+        str(schema.field(name).type).removeprefix("large_") for name in kept.split(",")
+    ] == types
+    assert (found["flight"] == rows["flight"]).all()
+    assert (found["score"] == rows["score"]).all()
+    assert found["id"].tolist() == rows["id"].tolist()
+    assert found["late"].isna().sum() == 60
+    assert list((folder / f"numbers {blocks}").iterdir()) == [
+        folder / f"numbers {blocks}/l.parquet"
+    ]
 
 
 def test_kept_columns_of_parquet_keep_their_types(folder):

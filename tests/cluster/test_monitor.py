@@ -291,6 +291,14 @@ def test_after_a_bad_day_a_later_shift_is_found():
     assert any(watch.look(days(number, 0.3)).drifted for number in range(90, 97))
 
 
+def test_a_small_shift_that_lasts_is_found_after_half_a_season():
+    days = Days(seed=3, noise=0.07)
+    watch = watched(days, 70)
+    looks = [watch.look(days(number, 0.2)) for number in range(70, 74)]
+    assert [look.drifted for look in looks] == [False, False, False, True]
+    assert looks[-1].findings[0].n_batches == 4
+
+
 def test_a_shift_that_lasts_becomes_ordinary():
     days = Days(seed=4)
     watch = watched(days, 70)

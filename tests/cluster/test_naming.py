@@ -220,6 +220,13 @@ def test_a_season_is_named_by_the_month_of_its_mean_or_as_the_whole_year():
     assert naming.names() == ["day around February", "day around May", "day all year"]
 
 
+def test_a_name_that_fits_another_cluster_better_has_the_feature_that_tells_the_two_apart():
+    # The second cluster is older and earlier than the first, but named by its income and age.
+    centers, names = [[-4.0, 4, -1.5], [-5.0, 5.5, 7], [9.0, -9, -5]], ["since", "age", "income"]
+    found = named(centers, names, [1.0, 1, 1], cluster_sizes_=np.full(3, 10.0))
+    assert found[:2] == ["low since, low income", "high income, high age"]
+
+
 def test_a_single_cluster_of_mixed_columns_is_average_and_shares_are_from_0_to_1():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"age": rng.normal(size=60), "paperless": rng.random(60) < 0.6})

@@ -435,7 +435,7 @@ def test_fewer_weighted_rows_than_clusters_are_refused(cls):
     weights[:3] = 1.0
     for rows in (X, lazy()):
         message = refusal(quick(cls), rows, sample_weight=weights)
-        assert "Only 3 row(s) have a positive sample_weight" in message
+        assert "Only 3 row(s) have a value and a sample_weight" in message
         assert "fewer than n_clusters=4" in message
 
 

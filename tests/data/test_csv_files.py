@@ -88,6 +88,32 @@ def test_columns_are_matched_by_name_across_files(tmp_path):
         read(f"{tmp_path}/part-*.csv")
 
 
+def test_blocks_beyond_the_first_of_a_file_follow_its_own_header(tmp_path, monkeypatch):
+    monkeypatch.setattr(csv_files, "_BLOCK_BYTES", 500)
+    FRAME[:200].to_csv(tmp_path / "part-0.csv", index=False)
+    FRAME[200:][["größe", "height", "weight"]].to_csv(tmp_path / "part-1.csv", index=False)
+    assert open_data(f"{tmp_path}/part-*.csv").npartitions > 6
+    np.testing.assert_array_equal(read(f"{tmp_path}/part-*.csv"), TABLE)
+
+
+@pytest.mark.parametrize("further", [0, 1])
+def test_files_may_differ_in_columns_that_are_not_chosen(tmp_path, monkeypatch, further):
+    monkeypatch.setattr(csv_files, "_BLOCK_BYTES", 500)
+    for part, rows in enumerate((FRAME[:200], FRAME[200:])):
+        if part == further:
+            rows = rows.assign(note="late", size=1.0)[["note", *FRAME.columns, "size"]]
+        rows.to_csv(tmp_path / f"part-{part}.csv", index=False)
+        rows.to_parquet(tmp_path / f"part-{part}.parquet")
+    chosen = list(FRAME.columns)
+    for kind in ("csv", "parquet"):
+        found = open_data(f"{tmp_path}/part-*.{kind}", columns=chosen).compute()
+        np.testing.assert_array_equal(found, TABLE)
+    kept = open_data(f"{tmp_path}/part-*.csv", columns=[], keep=chosen[:1]).compute()
+    assert kept.columns.tolist() == chosen[:1]
+    with pytest.raises(ValueError, match=r"part-1\.csv (has 'note',|lacks) 'size'.*--columns"):
+        read(f"{tmp_path}/part-*.csv", columns=None if further else [*chosen, "size"])
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -223,7 +223,7 @@ def test_a_cluster_adapts_to_fits_from_no_worker_and_back():
 @pytest.fixture
 def paused_client():
     """Connect to two workers that were paused, as dask pauses those whose memory is nearly full."""
-    options = {"processes": False, "dashboard_address": None, "memory_limit": 0}
+    options = {"processes": False, "dashboard_address": ":0", "memory_limit": 0}
     with (
         dask.config.set({"scheduler": None, "daskmm.lost-cluster-timeout": "2s"}),
         LocalCluster(n_workers=2, threads_per_worker=1, **options) as cluster,

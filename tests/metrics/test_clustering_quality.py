@@ -194,3 +194,15 @@ def test_a_model_measures_silhouettes_in_its_own_scale_whatever_its_rows_are():
     tree = ClusterTree((2, 2), random_state=0).fit(X)
     with pytest.raises(TypeError, match=r"give tree\.leaves_"):
         silhouette_score(X, tree)
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("score", SCORES)
+def test_rows_that_are_not_numbers_are_refused_with_the_scores_that_take_a_model(score, lazy):
+    frame = pd.DataFrame({"a": np.arange(60.0), "island": ["Torgersen", "Dream"] * 30})
+    X = dd.from_pandas(frame, npartitions=2) if lazy else frame
+    with pytest.raises(ValueError, match=r"(Torgersen|island).*silhouette_score\(X, model\)"):
+        score(X, np.arange(60) % 2)
+    if "silhouette" not in score.__name__:
+        with pytest.raises(TypeError, match="takes labels"):
+            score(frame[["a"]], KMeans(2).fit(frame[["a"]]))

@@ -27,4 +27,4 @@ def test_jaccard_is_its_definition():
         assert value == pytest.approx(len(one & other) / len(one | other))
     assert len(found.pairs) == 2
     figure = plot.matching(found)
-    assert "Of 3 clusters, 1 have more than half" in figure.get_label()
+    assert "1 of 3 clusters have a Jaccard similarity" in figure.get_label()

@@ -60,6 +60,21 @@ def test_p_values_of_batches_with_noise_of_their_own_are_uniform():
     assert below == pytest.approx(0.01, abs=0.005)
 
 
+def test_variances_of_statistics_apart_are_moderated_among_themselves():
+    rng = np.random.default_rng(0)
+    deviations = np.repeat([1.0, 0.05], [6, 20])
+    known = series(rng.normal(size=(36, 26)) * deviations, 1e-3)
+    own = np.arange(26) < 6
+    together = deviation(known[:35], known[35:], 7, seasonal=True)
+    apart = deviation(known[:35], known[35:], 7, seasonal=True, apart=[own])
+    columns = known.only(own)
+    alone = deviation(columns[:35], columns[35:], 7, seasonal=True)
+    np.testing.assert_array_equal(apart.errors[:6], alone.errors)
+    np.testing.assert_array_equal(apart.shifts[:6], alone.shifts)
+    assert (apart.degrees[:6] > together.degrees[:6]).all()
+    np.testing.assert_array_equal(apart.errors[6:], together.errors[6:])
+
+
 def test_ratios_that_are_alike_are_pooled_and_others_keep_their_own():
     rng = np.random.default_rng(0)
     degrees = np.full(400, 6.0)

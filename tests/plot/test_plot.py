@@ -3,7 +3,6 @@
 import logging
 import sys
 import threading
-from itertools import pairwise
 
 import dask.array as da
 import dask.dataframe as dd
@@ -26,11 +25,9 @@ from daskmm import (
 )
 from daskmm.cluster import _progress
 from daskmm.cluster._progress import ProgressLine
-from daskmm.plot import blurring as blur_plots
 from daskmm.plot import figures
 from daskmm.plot import profiles as profile_plots
 from daskmm.plot.figures import cluster_colors
-from daskmm.plot.plane import Plane
 
 
 def blobs(n_rows, n_features, n_clusters, seed=0):
@@ -227,6 +224,15 @@ def test_progress_on_a_terminal_is_one_line():
     assert text.count("\n") == 1
     assert text.endswith("\n")
     assert text.count("\r") >= model.n_iter_
+
+
+def test_progress_on_a_narrow_terminal_ends_with_the_last_part_that_fits(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    stream = Stream(terminal=True)
+    line = ProgressLine("fit", 300, 8000, stream, interval=0)
+    line._show("fit: iteration 1/300 · about 1 min 2 s left · s −1 · 2 passes")
+    line._show("x" * 60)
+    assert stream == ["\rfit: iteration 1/300\x1b[K", f"\r{'x' * 39}\x1b[K"]
 
 
 def test_what_is_logged_meanwhile_has_lines_of_its_own():
@@ -473,43 +479,6 @@ def test_names_that_the_font_lacks_are_drawn_by_another_or_escaped(tmp_path):
     with figures.drawn_with_fonts_of_readers():
         labels = plot.feature_weights(model).axes[-1].get_xticklabels()
     assert {label.get_text() for label in labels} == set(names)
-
-
-def test_blur_frames_replay_the_fit_on_the_sample(tmp_path):
-    corners = 12.0 * np.array([[0, 0, 0], [1, 1, 0], [1, 0, 1], [0, 1, 1]])
-    X = corners[np.arange(300) % 4] + np.random.default_rng(0).normal(size=(300, 3))
-    model = WeightedBlurringMeanShift(0.1, lam=1.0).fit(X)
-    assert model.n_clusters_ == 4
-    figure = plot.blur_frames(model, X, model.labels_)
-    drawn(figure, tmp_path / "frames.png")
-    replayed = blur_plots.replay(model, X, model.labels_)
-    assert replayed.n_points[0] == 300
-    assert replayed.n_points[-1] == 4
-    stages = replayed.stages()
-    assert stages[0] == 0
-    assert all(a < b for a, b in pairwise(stages))
-    assert replayed.n_points[stages[-1]] == 4
-    spreads = [
-        sum(replayed.frames[stage][model.labels_ == j].var(axis=0).sum() for j in range(4))
-        for stage in stages
-    ]
-    assert spreads[-1] < 1e-6
-    assert spreads[0] == max(spreads)
-    # Before the first iteration they are where `projection` has them.
-    points = plot.projection(model, X, model.labels_).axes[0].collections[0].get_offsets()
-    np.testing.assert_allclose(points, replayed.frames[0], atol=1e-9)
-    modes = Plane.of(model, X, model.labels_).centers
-    np.testing.assert_allclose(replayed.frames[-1], modes[model.labels_], atol=0.2)
-    with pytest.raises(ValueError, match="KMeans has no frames"):
-        plot.blur_frames(quick(KMeans, 2).fit(X), X)
-
-
-@pytest.mark.long
-def test_blur_frames_of_one_feature_and_one_cluster_are_drawn(tmp_path):
-    X = blobs(50, 1, 1)
-    model = WeightedBlurringMeanShift(3.0, convention="paper")
-    fit_recording(model, X)
-    drawn(plot.blur_frames(model, X), tmp_path / "frames.png")
 
 
 def test_pictures_say_what_they_show():

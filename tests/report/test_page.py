@@ -39,7 +39,7 @@ FIGURES = {
     "entropy": {"projection", "weights", "lam_path", "trace"},
     "kernel": {"projection", "trace"},
     "multi-kernel": {"projection", "trace"},
-    "mean-shift": {"projection", "weights", "frames", "bandwidth_path"},
+    "mean-shift": {"projection", "weights", "bandwidth_path"},
 }
 
 
@@ -149,7 +149,7 @@ def test_inspect_makes_a_report_without_figures_of_rows(run, capsys):
         found = json.loads(capsys.readouterr().out)
         assert found["report"] == str(report)
         tree = check_page(report.read_text(encoding="utf-8"))
-        without = FIGURES[run.name] - {"projection", "frames"}
+        without = FIGURES[run.name] - {"projection"}
         assert set(drawn(tree)) == without
         assert "no figure shows them" in "".join(tree.itertext())
     finally:
@@ -499,8 +499,8 @@ def test_means_are_those_of_the_rows_of_the_labels(tmp_path):
         for name, said in columns.items():
             value, of_all = re.fullmatch(r"(\S+) \(mean; all rows: (\S+)\)", said).groups()
             digits = len(value.partition(".")[2])
-            assert value == f"{means.loc[cluster, name]:.{digits}f}"
-            assert of_all == f"{wine[name].mean():.{digits}f}"
+            assert value == f"{means.loc[cluster, name]:,.{digits}f}"
+            assert of_all == f"{wine[name].mean():,.{digits}f}"
 
 
 def test_the_mean_of_all_rows_is_that_of_the_fit_and_not_of_the_sample():
@@ -529,6 +529,21 @@ def test_the_explained_variation_counts_only_the_rows_that_have_a_value(known):
     means = means_of(model, np.bincount(labels).tolist(), Sampled(rows, labels))
     own = delays.groupby(labels[delays.index]).transform("mean")
     assert means.explained[0] == pytest.approx(own.var(ddof=0) / delays.var(ddof=0), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("given", "tolerance"),
+    [({"standardize": True}, 1e-6), ({"distortion": "mixed"}, 1e-6), ({"standardize": False}, 0.2)],
+)
+def test_the_explained_variation_of_long_tails_is_not_that_of_the_sample(given, tolerance):
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame({"sales": rng.lognormal(3, 2, 40_000), "age": rng.normal(size=40_000)})
+    model = KMeans(5, random_state=0, n_init=1, **given).fit(frame)
+    labels, sales = model.labels_, frame["sales"]
+    sampled = Sampled(frame.to_numpy()[:1000], labels[:1000])
+    means = means_of(model, np.bincount(labels, minlength=5).tolist(), sampled)
+    expected = sales.groupby(labels).transform("mean").var(ddof=0) / sales.var(ddof=0)
+    assert means.explained[0] == pytest.approx(expected, abs=tolerance)
 
 
 def test_the_report_and_the_command_say_which_values_are_missing(tmp_path):
