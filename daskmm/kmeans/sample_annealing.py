@@ -285,8 +285,9 @@ def converged(search: Search) -> Search:
     """Take hard steps from the cheapest run until it has converged."""
     best, *others = cheapest(search.runs, len(search.runs))
     (run,) = _run(search, [(best.state, search.relaxed_schedule(_steps_left(search)))])
-    run = replace(run, history=[*best.history, *run.history])
-    return replace(search, runs=[run, *others])
+    # Later hard steps go to the means.
+    state, history = replace(run.state, relaxation=1.0), [*best.history, *run.history]
+    return replace(search, runs=[replace(run, state=state, history=history), *others])
 
 
 def best_restarted(search: Search) -> Search:
