@@ -24,6 +24,7 @@ from daskmm.data.mixed import (
     unseen_in,
     with_levels,
 )
+from daskmm.data.names import listed
 from daskmm.data.sparse import has_sparse_columns
 from daskmm.data.validation import check_row_count
 from daskmm.engine.distributed import computed
@@ -66,7 +67,23 @@ def learned_coding(X: Any, metric_params: dict[str, Any] | None) -> tuple[Any, C
                 "every row: names and keys of rows tell no clusters apart. Leave the column out.",
                 UserWarning,
             )
+        for column in columns:
+            _warn_of_spellings(column)
     return X, Coding(tuple(columns), given.get("unknown", "error"))
+
+
+def _warn_of_spellings(column: Column) -> None:
+    """Warn of levels that differ only in upper and lower case, or in spaces around them."""
+    spellings: dict[str, list[str]] = {}
+    for level in filter(lambda level: isinstance(level, str), column.levels):
+        spellings.setdefault(level.strip().casefold(), []).append(repr(level))
+    several = [listed(own) for own in spellings.values() if len(own) > 1]
+    if several:
+        warn_user(
+            f"Levels of column {column.name!r} differ only in case or spaces and count as several "
+            f"levels: {listed(several, separator='; ')}.",
+            UserWarning,
+        )
 
 
 def planned(X: Any) -> Any:

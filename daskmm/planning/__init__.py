@@ -68,7 +68,7 @@ _MIXTURE_COPIES = 6
 _LEAST_COPIES = 2
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """Predicted cost of a fit.
 
@@ -133,7 +133,7 @@ class Plan:
         """Return the attributes as plain numbers, ready for JSON."""
         return asdict(self)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         rows = "an unknown number of" if self.n_rows is None else f"{self.n_rows:,}"
         gram = (
             [] if self.gram_bytes is None else [f"Gram matrix: {readable_bytes(self.gram_bytes)}"]

@@ -122,4 +122,4 @@ def test_the_choice_has_a_picture():
     choice = choose_distortion(X, 4, n_init=1, random_state=0)
     figure = plot.distortion_choice(choice)
     assert figure.axes[0].get_title().startswith("sqeuclidean")
-    assert "Of 3 distortions" in figure.get_label()
+    assert "chosen among 3 distortions" in figure.get_label()

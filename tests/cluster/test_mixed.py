@@ -380,6 +380,13 @@ def test_names_and_keys_of_rows_are_told(lazy):
     quick(KMeans, distortion="mixed").fit(frame.assign(who=[name[:-1] for name in names]))
 
 
+def test_levels_that_differ_only_in_case_or_spaces_are_told():
+    makers = ["BOEING", "Boeing", "Airbus ", "Airbus", "Embraer", None] * 20
+    frame = pd.DataFrame({"maker": makers, "size": np.arange(120.0)})
+    with pytest.warns(UserWarning, match=r"'maker' .*: 'Airbus', 'Airbus '; 'BOEING', 'Boeing'\."):
+        quick(KMeans, distortion="mixed", missing="partial").fit(frame)
+
+
 def test_unseen_levels_are_refused_or_count_as_missing():
     frame, _ = table()
     model = quick(KMeans, distortion="mixed").fit(frame)

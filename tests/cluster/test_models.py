@@ -624,6 +624,7 @@ def test_a_plan_counts_the_seconds_of_every_stage():
     assert plan.stages["passes"] == pytest.approx(0.2 * 5 * 2, rel=0.05)
     assert plan.stages["labels"] == pytest.approx(0.2, rel=0.05)
     assert "time on this machine: about" in str(plan)
+    assert repr(plan) == str(plan)
     assert "annealing 1.8 s" in str(plan)
     more = planned(PowerKMeans(20, n_init=4), np.zeros((200_000, 50)))
     assert more.stages["annealing"] == pytest.approx(2 * plan.stages["annealing"])

@@ -604,7 +604,7 @@ def test_rows_that_do_not_fit_are_refused_before_they_are_read(monkeypatch, unkn
     monkeypatch.setattr(planning, "this_process", lambda: Worker(2, 8 * 10**9))
     monkeypatch.setattr(planning, "smallest_worker", lambda lazy: Worker(2, 8 * 10**9))
     table = da.zeros((10**6, 100), chunks=(2 * 10**5, -1))
-    refusal = r"16 arrays .* 1,000,000 rows of 100 features, 800 MB.* h .*n_representatives"
+    refusal = r"16 arrays .* 1,000,000 rows of 100 features, 800 MB.*n_representatives"
     exact = WeightedBlurringMeanShift(n_representatives=None)
     with raise_if_computes():
         for function in (exact.plan, exact.fit):

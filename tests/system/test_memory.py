@@ -129,6 +129,42 @@ def test_plans_hold_for_tables_that_take_little(stored, name, shape, settings):
     assert peak <= projected <= 2 * peak, (peak, projected)
 
 
+OF_CSV = """
+import contextlib, io, json, sys
+sys.modules["sparse"] = None
+from daskmm.cli.main import main
+from daskmm.engine.resources import peak_memory_bytes
+path, out = sys.argv[1:]
+options = ["-k", "4", "--model", "kmeans", "--columns", "a,b", "--max-iter", "4"]
+with contextlib.redirect_stdout(io.StringIO()) as said:
+    assert main(["plan", path, *options, "--json"]) == 0
+assert main(["fit", path, *options, "--out", out, "--report", "--quiet"]) == 0
+print(json.dumps([json.loads(said.getvalue())["peak_bytes_per_worker"], peak_memory_bytes()]))
+"""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_the_plan_holds_for_two_columns_of_a_large_csv_with_a_report(tmp_path):
+    row = np.random.default_rng(0).normal(size=(1000, 20))
+    lines = "\n".join(",".join(f"{value:.6f}" for value in values) for values in row)
+    with (tmp_path / "rows.csv").open("w") as file:
+        file.write(",".join("abcdefghijklmnopqrst") + "\n")
+        file.writelines(f"{lines}\n" for _ in range(300))
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-c",
+        OF_CSV,
+        tmp_path / "rows.csv",
+        tmp_path / "run",
+    ]
+    output = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
+    projected, peak = json.loads(output.stdout.splitlines()[-1])
+    assert peak <= projected <= 2 * peak, (peak, projected)
+
+
 def block_of(base, block_id):
     """A block that costs little to make."""
     return base + np.float32(block_id[0] % 7)
