@@ -64,9 +64,8 @@ def main():
         ):
             cells.append(fitted(cls(k, n_init=n_init, standardize=False), rows, exchanges))
         size = f"{name}, {len(rows):,} × {rows.shape[1]}, k = {k}"
-        shown = [
-            f"{cost / cells[0][0]:.4f}; {seconds / cells[0][1]:.1f}" for cost, seconds in cells
-        ]
+        ratios = np.array(cells) / cells[0]
+        shown = [f"{cost:.4f}; {seconds:.1f}" for cost, seconds in ratios]
         print(f"| {size} | {cells[0][1]:.2f} s | {' | '.join(shown[1:])} |", flush=True)
 
 
