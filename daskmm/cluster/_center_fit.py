@@ -46,6 +46,7 @@ from daskmm.engine.first_pass import sample_size as usual_sample_size
 from daskmm.engine.passes import Passes, one_blas_thread, weighted_passes
 from daskmm.kmeans.assignment import labels_of, training_labels
 from daskmm.kmeans.costs import CenterCosts
+from daskmm.kmeans.exchange import EXCHANGE_STEPS, FIRST_STEPS
 from daskmm.kmeans.fit import CentersFit, center_stages
 from daskmm.kmeans.mahalanobis import given_precision, total_precision, whitened
 from daskmm.kmeans.method import GIVEN, Method
@@ -388,7 +389,8 @@ class CenterRecipe:
         """Return whether a fit on a sample may exchange clusters."""
         squared = DISTORTIONS[self.model.distortion].squared and not self.model._weighs_features
         complete = self.model.missing == "error" and not layout.sparse
-        return squared and complete and self._seeds
+        enough = self.model.max_iter >= FIRST_STEPS + EXCHANGE_STEPS
+        return squared and complete and enough and self._seeds
 
     def _most_starts(self, layout: Layout) -> int:
         """Return the number of starts, unless each iteration reads a large table."""
