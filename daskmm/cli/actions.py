@@ -484,7 +484,9 @@ def _interrupted_at_once() -> Iterator[None]:
     def interrupt(*_: Any) -> None:
         raise Interrupted
 
-    if threading.current_thread() is not threading.main_thread():  # it gets no signals
+    here = threading.current_thread() is threading.main_thread()  # others get no signals
+    # nohup, "&" in scripts and programs that call `main` may ignore or handle it.
+    if not here or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
     former = signal.signal(signal.SIGINT, interrupt)

@@ -66,8 +66,9 @@ warm_start : bool, default=False
     "n_init": """
 n_init : int or "auto", default="auto"
     Number of starts. "auto" is 8, or fewer for more than 32 clusters (at most 256 centres in all
-    starts together, so 1 start for 129 clusters or more; 2,048 centres if rows are sparse or mixed,
-    values may be missing, or feature weights are learned), or 1 if every iteration reads a large
+    starts together, so 1 start for 129 clusters or more; 2,048 centres if distances are not squared
+    Euclidean, cosine or Mahalanobis ones, rows are sparse or mixed, values may be missing, or
+    feature weights are learned), or 1 if every iteration reads a large
     table that is streamed (see `sample_size`). `plan` reports the number. An `init` array is one
     start.
 """,

@@ -30,6 +30,13 @@ from daskmm.mm.driver import IterationRecord
 from daskmm.planning import Plan
 
 
+class _NoFields:
+    """Raises AttributeError, so that objects whose class has dataclasses as bases are none."""
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        raise AttributeError("__dataclass_fields__")
+
+
 @documented
 class MMClusterer(FitParameters, ClusterMixin, BaseEstimator):
     """Base of all estimators that the MM driver fits."""
@@ -45,6 +52,15 @@ class MMClusterer(FitParameters, ClusterMixin, BaseEstimator):
         "callbacks": [list, tuple, None],
         **CHECKPOINT,
     }
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Hide the dataclass that makes the constructor.
+
+        dask takes parameters for all that a dataclass holds: fitted models with equal parameters
+        would have the same token.
+        """
+        super().__init_subclass__(**kwargs)
+        cls.__dataclass_fields__ = _NoFields()  # type: ignore[assignment]
 
     n_clusters: Any
     n_init: int | str

@@ -23,7 +23,7 @@ from daskmm.kmeans.between_rows import distances_between
 # `transform` is not wrapped, since scikit-learn would compute lazy distances to make a frame of
 # them.
 @documented
-class NearestCenter(  # type: ignore[call-arg]
+class NearestCenter(
     ClassNamePrefixFeaturesOutMixin, TransformerMixin, MMClusterer, auto_wrap_output_keys=None
 ):
     """Base of the estimators whose clusters have centres in the space of the rows."""

@@ -228,7 +228,12 @@ def _bytes_per_zipped_byte(path: str) -> float:
     system, place = _system(path)
     with system.open(place, mode="rb") as file:
         head = file.read(_HEAD_BYTES)
-    return len(zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(head)) / len(head)
+    n_bytes, rest = 0, head
+    while rest.startswith(b"\x1f\x8b"):  # bgzip and logs have many members
+        member = zlib.decompressobj(zlib.MAX_WBITS | 16)
+        n_bytes += len(member.decompress(rest))
+        rest = member.unused_data
+    return n_bytes / len(head)
 
 
 def _files(path: str) -> list[str]:

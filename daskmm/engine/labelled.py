@@ -25,8 +25,8 @@ CLUSTER_NAME = "cluster_name"
 # Types of columns of numbers and patterns of their values. Others are names: those with zeros or a
 # sign before them, and those with more digits than the type holds.
 _NUMBERS = {
-    "int64": r"^-?(0|[1-9]\d{0,17})$",
-    "double": r"^-?(0|[1-9]\d{0,14})(\.\d+)?([eE][+-]?\d+)?$",
+    "int64": r"^(0|-?[1-9]\d{0,17})$",
+    "double": r"^-?(0|[1-9]\d{0,14})(\.\d{1,17})?([eE][+-]\d{1,2})?$",
 }
 # Floats below this tell integers apart.
 _LARGEST_WHOLE = 2.0**53

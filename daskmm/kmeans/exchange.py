@@ -104,7 +104,18 @@ def divided_in_two(
 
 
 def _divided(z: NDArray, v: FloatArray) -> Divisions:
-    """Divide clusters of rows given relative to their centres, (n_clusters, n_rows, n_features)."""
+    """Divide clusters of rows given relative to their centres, (n_clusters, n_rows, n_features).
+
+    Rows and weights are scaled to at most 1, since their products may exceed single precision.
+    """
+    tiny = float(np.finfo(z.dtype).tiny)
+    unit, heaviest = max(float(np.abs(z).max(initial=0.0)), tiny), v.max(initial=0.0) or 1.0
+    first, second, gains = _divided_in_units(z / z.dtype.type(unit), v / heaviest)
+    gains = gains.astype(np.float64) * unit**2 * heaviest
+    return Divisions(first.astype(np.float64) * unit, second.astype(np.float64) * unit, gains)
+
+
+def _divided_in_units(z: NDArray, v: FloatArray) -> Divisions:
     v = v.astype(z.dtype)
     spread = v * np.einsum("crp,crp->cr", z, z)
     direction = z[np.arange(len(z)), spread.argmax(axis=1)]
@@ -142,4 +153,5 @@ def _mergers(centers: FloatArray, sizes: FloatArray) -> list[tuple[float, int, i
             costs[here, partners] = np.inf
     ordered = np.concatenate(found)
     ordered = ordered[np.argsort(ordered[:, 0], kind="stable")]
-    return [(float(cost), int(i), int(j)) for cost, i, j in ordered]
+    # A pair is found from both of its clusters, whose order may not depend on rounding.
+    return [(float(cost), int(min(i, j)), int(max(i, j))) for cost, i, j in ordered]

@@ -271,7 +271,7 @@ def exchanged(search: Search) -> Search:
     centers = with_exchanged_clusters(rows, sample.weights, labels, state.centers)
     if centers is None:
         return replace(search, exhausted=True)
-    start = replace(state, centers=centers)
+    start = replace(state, centers=state.distortion.allowed(centers, state.centers))
     (run,) = _run(search, [(start, search.relaxed_schedule(EXCHANGE_STEPS))])
     if search.context.stopped is not None:
         return search
@@ -285,6 +285,8 @@ def converged(search: Search) -> Search:
     """Take hard steps from the cheapest run until it has converged."""
     best, *others = cheapest(search.runs, len(search.runs))
     (run,) = _run(search, [(best.state, search.relaxed_schedule(_steps_left(search)))])
+    if search.context.stopped is not None:
+        return search
     # Later hard steps go to the means.
     state, history = replace(run.state, relaxation=1.0), [*best.history, *run.history]
     return replace(search, runs=[replace(run, state=state, history=history), *others])

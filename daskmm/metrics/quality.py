@@ -464,7 +464,7 @@ def _pointing_to_models() -> Iterator[None]:
     """Say, where rows are not numbers, that a model measures them."""
     try:
         yield
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise ValueError(
             f"{str(error).rstrip('.')}. A model measures columns of any kind: "
             "silhouette_score(X, model), or simplified_silhouette_score(X, model)."

@@ -70,10 +70,19 @@ def resolution(rows: FloatArray, weights: FloatArray) -> FloatArray:
         below = np.concatenate([[0.0], np.cumsum(weights[order]) / weights.sum()])
         density = np.exp(-0.5 * np.square(ndtri(np.minimum(below, 1.0))))
         edges = np.flatnonzero(np.diff(values[order], prepend=np.nan, append=np.nan))
-        distinct = np.square(np.diff(density)) / np.diff(below)
-        found = np.square(np.diff(density[edges])) / np.diff(below[edges])
-        told[feature] = found.sum() / max(distinct.sum(), np.finfo(float).tiny)
+        distinct = _variance_of_means(density, below)
+        found = _variance_of_means(density[edges], below[edges])
+        told[feature] = found / max(distinct, np.finfo(float).tiny)
     return told
+
+
+def _variance_of_means(density: FloatArray, below: FloatArray) -> float:
+    """Return Σ (φ(z_below) − φ(z_above))² / s over intervals of shares between quantiles.
+
+    The share of a tiny weight may be rounded to 0; such an interval does not count.
+    """
+    shares, squares = np.diff(below), np.square(np.diff(density))
+    return float(np.divide(squares, shares, out=np.zeros_like(shares), where=shares > 0).sum())
 
 
 def partition(

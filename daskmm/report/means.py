@@ -93,6 +93,9 @@ def means_of(model: Any, sizes: list[int], sampled: Sampled | None) -> Means | N
     shares = _shares_of_values(model, sizes, clusters, rows, sampled)
     overall, between = _moments(clusters, shares)
     variance = _variance_of(model, overall)
+    # The scale of a trimmed fit, and of `partial_fit`, is not that of all rows.
+    if sampled is not None and (getattr(model, "trim", False) or "labels_" not in vars(model)):
+        variance = None
     if sampled is None or rows is None:
         known = variance is not None
         if variance is None:

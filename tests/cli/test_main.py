@@ -330,6 +330,20 @@ def test_a_crash_after_the_fit_keeps_the_fit(tmp_path, npy, capsys, monkeypatch)
     assert {path.name for path in tmp_path.iterdir()} == {"x.npy", "run"}
 
 
+@pytest.mark.parametrize("handler", [signal.SIG_IGN, lambda *_: None])
+def test_an_interrupt_that_is_ignored_or_handled_does_not_end_a_fit(
+    tmp_path, store, monkeypatch, handler
+):
+    monkeypatch.setattr(
+        ProgressLine, "__call__", lambda line, record: signal.raise_signal(signal.SIGINT)
+    )
+    former = signal.signal(signal.SIGINT, handler)
+    try:
+        assert fit(store, tmp_path / "run") == 0
+    finally:
+        signal.signal(signal.SIGINT, former)
+
+
 def test_an_interrupt_ends_a_fit_without_another_pass_and_the_command_resumes_it(
     tmp_path, store, capsys, monkeypatch
 ):

@@ -176,13 +176,14 @@ def test_columns_of_csv_are_kept_in_parquet_as_the_numbers_that_they_are(
     )
     rows["late"] = np.where(rows["flight"] < 60, np.nan, rows["flight"]).astype(object)
     rows = rows.assign(long="12345678901234567890", none=np.nan, signed="+1")
+    rows = rows.assign(key=[f"5e{number}" for number in range(1000, 1090)], zero="-0")
     rows.to_csv(tmp_path / "rows.csv", index=False)
-    kept = "id,flight,gate,score,late,long,none,signed"
+    kept = "id,flight,gate,score,late,long,none,signed,key,zero"
     found = predicted(
         folder, f"numbers {blocks}", tmp_path / "rows.csv", "l.parquet", "--keep", kept
     )
     schema = pq.read_schema(folder / f"numbers {blocks}" / "l.parquet")
-    types = ["string", "int64", "string", "double", "double", "string", "string", "string"]
+    types = ["string", "int64", "string", "double", "double", *["string"] * 4, "double"]
     assert [
         str(schema.field(name).type).removeprefix("large_") for name in kept.split(",")
     ] == types
@@ -190,6 +191,7 @@ def test_columns_of_csv_are_kept_in_parquet_as_the_numbers_that_they_are(
     assert (found["score"] == rows["score"]).all()
     assert found["id"].tolist() == rows["id"].tolist()
     assert found["late"].isna().sum() == 60
+    assert found["key"].tolist() == rows["key"].tolist()
     assert list((folder / f"numbers {blocks}").iterdir()) == [
         folder / f"numbers {blocks}/l.parquet"
     ]

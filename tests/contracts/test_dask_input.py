@@ -24,6 +24,8 @@ from _support import (
     quick,
     raise_if_computes,
 )
+from dask.base import tokenize
+from dask.delayed import delayed
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
@@ -765,3 +767,13 @@ def test_standardizing_lazy_data_equals_standardizing_by_hand():
     )
     assert inside.inertia_ == pytest.approx(outside.inertia_, rel=1e-9)
     assert isinstance(quick(EntropyPowerKMeans).fit(lazy()).scale_, np.ndarray)
+
+
+@each_estimator
+def test_dask_tells_fitted_models_with_equal_parameters_apart(cls):
+    rows = np.random.default_rng(0).normal(size=(60, 3))
+    one, other, unfitted = (quick(cls, random_state=0) for _ in range(3))
+    one.fit(rows)
+    other.fit(3 * rows + 5)
+    assert len({tokenize(model) for model in (one, other, unfitted)}) == 3
+    assert delayed(lambda model: model.labels_.sum())(one).compute() == one.labels_.sum()

@@ -1,5 +1,9 @@
 """Exchanges of clusters: divisions and mergers at an equal number of clusters."""
 
+import inspect
+
+import dask
+import dask.array as da
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
@@ -7,6 +11,7 @@ from sklearn.datasets import load_digits
 from daskmm import KMeans, PowerKMeans
 from daskmm.kmeans import sample_annealing
 from daskmm.kmeans.exchange import _mergers, divided_in_two, with_exchanged_clusters
+from daskmm.mm.checkpoint import Checkpoint
 
 RNG = np.random.default_rng(0)
 
@@ -38,7 +43,7 @@ def test_the_cost_of_a_merger_is_the_rise_of_the_cost_to_the_mean_of_both():
     means = np.array([rows[labels == j].mean(axis=0) for j in range(5)])
     found = {(i, j): rise for rise, i, j in _mergers(means, np.full(5, 10.0))}
     for i in range(5):
-        for j in set(range(5)) - {i}:
+        for j in range(i + 1, 5):
             pair = rows[(labels == i) | (labels == j)]
             rise = cost(pair, pair.mean(axis=0)[None], np.ones(20))
             rise -= sum(np.square(rows[labels == own] - means[own]).sum() for own in (i, j))
@@ -82,3 +87,71 @@ def test_exchanges_count_among_the_iterations_that_the_sample_may_have():
     X = load_digits().data
     few = KMeans(60, n_init=1, random_state=0, max_iter=12, tol=0.0).fit(X)
     assert sum(not record.exact for record in few.history_) <= 12
+
+
+@pytest.mark.parametrize("unit", [1e-30, 1e20])
+def test_costs_scale_with_the_weights_of_rows_in_single_precision(unit):
+    X = RNG.normal(size=(3000, 4)).astype("f4")
+    settings = {"random_state": 0, "standardize": False}
+    weights = RNG.uniform(0.5, 2.0, 3000)
+    one, other = (
+        KMeans(150, **settings).fit(X, sample_weight=scale * weights).inertia_
+        for scale in (1.0, unit)
+    )
+    assert other / unit == pytest.approx(one, rel=1e-3)
+
+
+def test_large_values_in_single_precision_are_exchanged_without_a_warning():
+    X = RNG.normal(size=(3000, 4)).astype("f4")
+    settings = {"random_state": 0, "standardize": False}
+    costs = [KMeans(150, **settings).fit(np.float32(u) * X).inertia_ / u**2 for u in (1.0, 2.0**50)]
+    assert costs[1] == pytest.approx(costs[0], rel=1e-3)
+
+
+@pytest.mark.parametrize("stage", ["exchanged", "converged"])
+def test_an_interrupt_of_a_stage_on_the_sample_keeps_a_model(stage, monkeypatch):
+    whole = sample_annealing.tree_reduce
+
+    def interrupted(*arguments):
+        if any(frame.function == stage for frame in inspect.stack()):
+            raise KeyboardInterrupt
+        return whole(*arguments)
+
+    monkeypatch.setattr(sample_annealing, "tree_reduce", interrupted)
+    model = KMeans(40, random_state=0, n_init=1)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(load_digits().data)
+    assert len(model.cluster_centers_) == 40
+
+
+@pytest.mark.parametrize("call", [3, 5, 8])
+def test_a_fit_that_is_killed_between_exchanges_resumes_to_the_same_bits(call, tmp_path):
+    X, settings = load_digits().data, {"random_state": 0, "n_init": 1}
+    whole = KMeans(60, **settings).fit(X)
+    entered, keep = [], Checkpoint.keep
+
+    def killed(self, *arguments, **options):
+        keep(self, *arguments, **options)
+        entered.append(self)
+        if len(entered) == call:
+            raise RuntimeError("killed")
+
+    settings |= {"checkpoint": str(tmp_path / "kept"), "checkpoint_every": 1}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Checkpoint, "keep", killed)
+        with pytest.raises(RuntimeError, match="killed"):
+            KMeans(60, **settings).fit(X)
+    resumed = KMeans(60, **settings).fit(X)
+    np.testing.assert_array_equal(resumed.cluster_centers_, whole.cluster_centers_)
+
+
+@pytest.mark.parametrize("chunks", [400, 1797])
+def test_fits_with_exchanges_do_not_depend_on_chunks_or_the_scheduler(chunks):
+    # Integers have ties, which rounding decides.
+    X = load_digits().data + RNG.normal(0.0, 0.1, (1797, 64))
+    settings = {"random_state": 0, "n_init": 1}
+    whole = KMeans(60, **settings).fit(X)
+    for scheduler in ("threads", "synchronous"):
+        with dask.config.set(scheduler=scheduler):
+            found = KMeans(60, **settings).fit(da.from_array(X, chunks=(chunks, 64)))
+        np.testing.assert_allclose(found.cluster_centers_, whole.cluster_centers_, atol=1e-9)

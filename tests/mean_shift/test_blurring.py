@@ -145,6 +145,13 @@ def test_weights_tell_as_much_as_copies():
     np.testing.assert_allclose(resolution(rows, copies.astype(float)), told, rtol=0.01)
 
 
+def test_values_of_weights_below_rounding_do_not_count_in_the_resolution():
+    rows = np.random.default_rng(0).integers(3, size=(200, 2)).astype(float)
+    weights = np.where(np.arange(200) < 5, 1e-18, 1.0)
+    expected = resolution(rows[5:], weights[5:])
+    np.testing.assert_allclose(resolution(rows, weights), expected, rtol=1e-6)
+
+
 def test_columns_of_few_values_need_not_get_the_weight():
     X, truth = clumps(n=300, noise=0)
     rng = np.random.default_rng(1)

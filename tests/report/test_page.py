@@ -546,6 +546,16 @@ def test_the_explained_variation_of_long_tails_is_not_that_of_the_sample(given, 
     assert means.explained[0] == pytest.approx(expected, abs=tolerance)
 
 
+def test_the_explained_variation_of_trimmed_fits_is_that_of_the_sample():
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([rng.normal(size=(1900, 2)), rng.normal(0.0, 100.0, (100, 2))])
+    rows[:1000, 0] += 8.0
+    model = KMeans(2, trim=0.05, standardize=True, random_state=0).fit(rows)
+    labels = model.labels_
+    means = means_of(model, np.bincount(labels).tolist(), Sampled(rows, labels))
+    assert (np.asarray(means.explained) < 0.2).all()  # of all rows, most of whose variance is far
+
+
 def test_the_report_and_the_command_say_which_values_are_missing(tmp_path):
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(200, 3)) + 9.0 * (np.arange(200) % 2)[:, None] * [1, 0, 0]
