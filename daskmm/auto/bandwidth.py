@@ -44,6 +44,9 @@ _FIRST_ITERATIONS, _ITERATIONS = 100, 300
 _MANY = 2
 # Share of the rows that a cluster must have at least to be visible in a sample of 1,000 rows.
 LEAST_SHARE = 0.001
+# Least share of the variance hidden by rounding that counts as within the clusters. A flag that
+# equals two clusters would otherwise tell 3.5 nats.
+_LEAST_HIDDEN = 0.1
 # Feature weights whose differences sum to less lead to the same fit.
 _SAME_WEIGHTS = 0.05
 
@@ -186,10 +189,13 @@ def bandwidth_path(
     with variances that the clusters share. The features count as :math:`p_e = (\sum λ)^2 / \sum
     λ^2` independent features, where λ are the eigenvalues of their correlation matrix, so that
     correlated features do not count twice. The gain uses no feature weights, since otherwise a fit
-    with all its weight on one easy feature would have a high gain; 1 − R_l is at least .001. One
-    cluster has a gain of 0, and dividing noise into several clusters has a negative gain. The
-    bandwidth with the largest gain wins among those with :math:`k \le \max(\sqrt n, n/10)`; the
-    choice is the middle of the run of bandwidths around it with the same number of clusters.
+    with all its weight on one easy feature would have a high gain. 1 − R_l is at least .001, and at
+    least a tenth of the share of the variance that values lose if they are rounded numbers, as in
+    :class:`daskmm.WeightedBlurringMeanShift` (.036 for an even flag), so that clusters that equal a
+    flag do not win for it alone. One cluster has a gain of 0, and dividing noise into several
+    clusters has a negative gain. The bandwidth with the largest gain wins among those with :math:`k
+    \le \max(\sqrt n, n/10)`; the choice is the middle of the run of bandwidths around it with the
+    same number of clusters.
 
     **More rows.** A bandwidth found on the sample suits all rows, since kernel sums are means over
     the same density. Equal starting weights of the features do not. If rows are not their own
@@ -241,19 +247,24 @@ def follow_bandwidths(
 
 
 def classification_gain(
-    rows: FloatArray, weights: FloatArray, labels: NDArray[np.int32], n_independent: float
+    rows: FloatArray,
+    weights: FloatArray,
+    labels: NDArray[np.int32],
+    n_independent: float,
+    resolved: FloatArray,
 ) -> float:
     """Return the information gain of a partition per row, in nats, minus its penalties.
 
-    Labels begin at 0, and `n_independent` is the effective number of independent features. The gain
-    of one cluster is 0.
+    Labels begin at 0, `n_independent` is the effective number of independent features, and
+    `resolved` is their `information.resolution`. The gain of one cluster is 0.
     """
     varying = weighted_variance(rows, weights) > 0
     if not varying.any():
         return 0.0
     found = partition(rows, weights, labels)
-    within, shares = found.within, found.shares
-    told = -0.5 * np.log(np.maximum(within[varying], LEAST_WITHIN)).mean()
+    least = np.maximum(_LEAST_HIDDEN * (1.0 - resolved), LEAST_WITHIN)
+    within, shares = np.maximum(found.within, least), found.shares
+    told = -0.5 * np.log(within[varying]).mean()
     fitted = (len(shares) - 1) * np.log(len(rows)) / (2 * len(rows))
     return float(n_independent * (told - fitted) + (shares * np.log(shares)).sum())
 
@@ -300,7 +311,7 @@ def _follow(
         n_independent = independent_features(rows, weights)
 
         def gain_of(one: Blurred) -> float:
-            return classification_gain(rows, weights, one.labels, n_independent)
+            return classification_gain(rows, weights, one.labels, n_independent, start.resolution)
 
         kept = found
         if starts_from_weights(lam, convention):

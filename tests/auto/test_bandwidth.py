@@ -59,7 +59,7 @@ def toy_path(toy):
 # The criterion.
 
 
-def naive_gain(rows, weights, labels, n_independent):
+def naive_gain(rows, weights, labels, n_independent, resolved):
     """By its formula, one row and one feature at a time."""
     n, p = len(rows), len(rows[0])
     whole = sum(weights)
@@ -76,7 +76,7 @@ def naive_gain(rows, weights, labels, n_independent):
             size = sum(weights[i] for i in mine)
             center = sum(weights[i] * rows[i][l] for i in mine) / size
             between += size * (center - mean) ** 2
-        explained = 0.5 * math.log(1 / max(1 - between / total, 1e-3))
+        explained = 0.5 * math.log(1 / max(1 - between / total, 1e-3, 0.1 * (1 - resolved[l])))
         told.append(explained - (len(clusters) - 1) * math.log(n) / (2 * n))
     if not told:
         return 0.0
@@ -91,8 +91,9 @@ def test_gain_follows_its_formula(n, p, k, seed):
     rows = rng.integers(-2, 3, size=(n, p)) + rng.choice([0.0, 0.25], size=p)
     weights = rng.uniform(0.5, 3, size=n)
     labels = rng.integers(k, size=n).astype(np.int32)
-    got = classification_gain(rows, weights, labels, 1.7)
-    expected = naive_gain(rows.tolist(), weights.tolist(), labels.tolist(), 1.7)
+    resolved = rng.uniform(size=p)
+    got = classification_gain(rows, weights, labels, 1.7, resolved)
+    expected = naive_gain(rows.tolist(), weights.tolist(), labels.tolist(), 1.7, resolved)
     assert got == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
@@ -101,14 +102,16 @@ def test_gain_does_not_depend_on_scale_place_or_names():
     labels = rng.integers(3, size=60).astype(np.int32)
     rows = rng.normal(size=(60, 4)) + 3 * labels[:, None]
     ones = np.ones(60)
-    gain = classification_gain(rows, ones, labels, 2.0)
+    gain = classification_gain(rows, ones, labels, 2.0, np.ones(4))
     assert gain > 0.5
-    assert classification_gain(1e3 * rows - 40, ones, labels, 2.0) == pytest.approx(gain)
-    assert classification_gain(rows, ones, 2 - labels, 2.0) == pytest.approx(gain)
-    assert classification_gain(rows, 7 * ones, labels, 2.0) == pytest.approx(gain)
+    assert classification_gain(1e3 * rows - 40, ones, labels, 2.0, np.ones(4)) == pytest.approx(
+        gain
+    )
+    assert classification_gain(rows, ones, 2 - labels, 2.0, np.ones(4)) == pytest.approx(gain)
+    assert classification_gain(rows, 7 * ones, labels, 2.0, np.ones(4)) == pytest.approx(gain)
     # A number of a cluster that has no rows is none.
-    assert classification_gain(rows, ones, 2 * labels, 2.0) == pytest.approx(gain)
-    assert classification_gain(rows, ones, np.zeros(60, np.int32), 2.0) == 0
+    assert classification_gain(rows, ones, 2 * labels, 2.0, np.ones(4)) == pytest.approx(gain)
+    assert classification_gain(rows, ones, np.zeros(60, np.int32), 2.0, np.ones(4)) == 0
 
 
 def test_noise_cut_into_clusters_loses():
@@ -116,7 +119,7 @@ def test_noise_cut_into_clusters_loses():
     rows = rng.normal(size=(400, 6))
     halves = (rows[:, 0] > 0).astype(np.int32)
     worth = independent_features(rows, np.ones(400))
-    assert classification_gain(rows, np.ones(400), halves, worth) < 0
+    assert classification_gain(rows, np.ones(400), halves, worth, np.ones(6)) < 0
 
 
 def test_independent_features_are_counted_by_eigenvalues():
@@ -384,6 +387,15 @@ def test_missing_values_are_refused_by_row():
 
 
 # What it finds.
+
+
+@pytest.mark.parametrize("seed", [0, 4, 6])
+def test_a_flag_that_two_clusters_equal_does_not_hide_the_third(seed):
+    rng = np.random.default_rng(seed)
+    blobs = np.concatenate([rng.normal(size=(150, 2)) + 6 * i for i in range(3)])
+    X = np.column_stack([blobs, rng.normal(size=450), blobs[:, 0] > 3])
+    path = bandwidth_path(X, random_state=0)
+    assert path.n_clusters[path.chosen] == 3
 
 
 def judged(make, relevant, *args, random_state):

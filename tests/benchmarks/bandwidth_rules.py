@@ -28,6 +28,7 @@ from daskmm.auto.bandwidth import (
 )
 from daskmm.datasets import make_wbms_simulation1, make_wbms_simulation2, make_wbms_toy
 from daskmm.mean_shift.blurring import Blurring, blur_rows
+from daskmm.numerics.information import resolution
 
 SHARED = Path(os.environ.get("DASKMM_SHARED", Path(__file__).parents[3] / "shared"))
 LAM = 0.1
@@ -82,17 +83,21 @@ def best_where_few(path, score):
 
 def largest_gain(path):
     """daskmm's rule."""
-    ones = np.ones(len(path.rows))
-    worth = independent_features(path.rows, ones)
-    gain = [classification_gain(path.rows, ones, labels, worth) for labels in path.labels]
-    return preferred(path.n_clusters, np.array(gain), len(path.rows))
+    return most_gain(path, independent_features(path.rows, np.ones(len(path.rows))))
 
 
 def correlated_gain(path):
     """The same with every feature counted as independent."""
+    return most_gain(path, int((np.ptp(path.rows, axis=0) > 0).sum()))
+
+
+def most_gain(path, n_independent):
     ones = np.ones(len(path.rows))
-    varying = int((np.ptp(path.rows, axis=0) > 0).sum())
-    gain = [classification_gain(path.rows, ones, labels, varying) for labels in path.labels]
+    resolved = resolution(path.rows, ones)
+    gain = [
+        classification_gain(path.rows, ones, labels, n_independent, resolved)
+        for labels in path.labels
+    ]
     return preferred(path.n_clusters, np.array(gain), len(path.rows))
 
 
