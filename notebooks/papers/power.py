@@ -105,7 +105,8 @@ _SIMULATION = {
     "clusters of equal size; starts drawn in proportion to the unsquared distance; "
     "√(Σd/Σd_opt) with unsquared d and Lloyd from the means of the true clusters below it; "
     "information in nats; η = 1.05 in every iteration, no hard steps at the end",
-    _OTHERS: "the defaults of the libraries: eight starts of greedy k-means++ here, ten there",
+    _OTHERS: "the defaults of the libraries: one start or more of greedy k-means++ here, with "
+    "exchanges of clusters; ten starts there",
 }
 _REMARK = (
     "The text states neither squared nor unsquared distances for starts and ratio: with squared "
