@@ -381,16 +381,20 @@ class CenterRecipe:
             self.model.sample_size,
             self.model.polish,
             *bounds,
-            alone=self._most_starts(layout) == 1 and not self._may_exchange(layout),
+            alone=self._most_starts(layout) == 1 and not self._exchanges(layout),
             always=(coded or trimmed) and seeds,
         )
 
     def _may_exchange(self, layout: Layout) -> bool:
-        """Return whether a fit on a sample may exchange clusters."""
+        """Return whether distances, rows and start are such that clusters may be exchanged."""
         squared = DISTORTIONS[self.model.distortion].squared and not self.model._weighs_features
         complete = self.model.missing == "error" and not layout.sparse
+        return squared and complete and self._seeds
+
+    def _exchanges(self, layout: Layout) -> bool:
+        """Return whether a fit on a sample has enough iterations to exchange clusters."""
         enough = self.model.max_iter >= FIRST_STEPS + EXCHANGE_STEPS
-        return squared and complete and enough and self._seeds
+        return enough and self._may_exchange(layout)
 
     def _most_starts(self, layout: Layout) -> int:
         """Return the number of starts, unless each iteration reads a large table."""
@@ -471,7 +475,7 @@ class CenterRecipe:
             trim=float(model.trim),
             max_cluster_size=model.max_cluster_size,
             learns_metric=model.distortion == "mahalanobis" and model.metric_params is None,
-            exchanges=on_sample and self._may_exchange(layout),
+            exchanges=on_sample and self._exchanges(layout),
             # Rows on the unit sphere have no heavy tails.
             by_distance=on_sample and model.distortion not in ("cosine", "mixed"),
         )

@@ -131,9 +131,8 @@ _LARGER_SAMPLE_TOL = 0.1
 # rows).
 _GENERATIONS = 4
 _WORTH_ANOTHER = 1e-3
-# Largest number of exchanges of clusters, and the share of the cost that the last one gains at
-# most.
-_EXCHANGES, _WORTH_EXCHANGE = 8, 5e-4
+# Largest number of exchanges of clusters; the last one also gains less than this share.
+_EXCHANGES = 8
 
 
 @dataclass(frozen=True)
@@ -278,7 +277,7 @@ def exchanged(search: Search) -> Search:
     gain = best.last - run.last
     run = replace(run, history=[*best.history, *run.history])
     runs = [run if gain > 0 else best, *others]
-    return replace(search, runs=runs, exhausted=gain <= _WORTH_EXCHANGE * abs(best.last))
+    return replace(search, runs=runs, exhausted=gain <= _WORTH_ANOTHER * abs(best.last))
 
 
 def converged(search: Search) -> Search:
