@@ -93,8 +93,10 @@ def fits(X, k, n_threads):
         "KMeans": lambda: ours(KMeans),
         **{
             f"KMeans(max_iter={most})": lambda most=most: ours(KMeans, max_iter=most)
-            for most in (9, 6, 3)
+            for most in (12, 9, 6, 3)
         },
+        "KMeans(sample_size=None)": lambda: ours(KMeans, n_init=1, sample_size=None),
+        'KMeans(init="random")': lambda: ours(KMeans, init="random"),
         "PowerKMeans": lambda: ours(PowerKMeans),
         f"ClusterTree(({root}, {-(-k // root)}))": lambda: (
             ClusterTree((root, -(-k // root)), random_state=0).fit(X).cluster_centers_
