@@ -330,23 +330,29 @@ def test_a_crash_after_the_fit_keeps_the_fit(tmp_path, npy, capsys, monkeypatch)
     assert {path.name for path in tmp_path.iterdir()} == {"x.npy", "run"}
 
 
+@pytest.fixture
+def handled():
+    """A function that sets the handler of SIGINT until the end of a test."""
+    former = signal.getsignal(signal.SIGINT)
+    yield lambda handler: signal.signal(signal.SIGINT, handler)
+    signal.signal(signal.SIGINT, former)
+
+
 @pytest.mark.parametrize("handler", [signal.SIG_IGN, lambda *_: None])
 def test_an_interrupt_that_is_ignored_or_handled_does_not_end_a_fit(
-    tmp_path, store, monkeypatch, handler
+    tmp_path, store, monkeypatch, handled, handler
 ):
     monkeypatch.setattr(
         ProgressLine, "__call__", lambda line, record: signal.raise_signal(signal.SIGINT)
     )
-    former = signal.signal(signal.SIGINT, handler)
-    try:
-        assert fit(store, tmp_path / "run") == 0
-    finally:
-        signal.signal(signal.SIGINT, former)
+    handled(handler)
+    assert fit(store, tmp_path / "run") == 0
 
 
 def test_an_interrupt_ends_a_fit_without_another_pass_and_the_command_resumes_it(
-    tmp_path, store, capsys, monkeypatch
+    tmp_path, store, capsys, monkeypatch, handled
 ):
+    handled(signal.default_int_handler)  # a test run in the background ignores interrupts
     options = "--tol", "0", "--max-iter", "4", "--model", "entropy", "--lam", "1"
     assert fit(store, tmp_path / "whole", *options) == 0
     sums, passes = updates.CentersProblem.steps, []
@@ -359,7 +365,6 @@ def test_an_interrupt_ends_a_fit_without_another_pass_and_the_command_resumes_it
         passes.clear()
         signal.raise_signal(signal.SIGINT)
 
-    handler = signal.getsignal(signal.SIGINT)
     with monkeypatch.context() as patched:
         patched.setattr(updates.CentersProblem, "steps", counted)
         patched.setattr(ProgressLine, "__call__", interrupted)
@@ -371,7 +376,7 @@ def test_an_interrupt_ends_a_fit_without_another_pass_and_the_command_resumes_it
         f"daskmm: {tmp_path / 'run'} holds a checkpoint; run the same command to resume\n"
         "daskmm: interrupted\n"
     )
-    assert signal.getsignal(signal.SIGINT) is handler
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["checkpoint"]
     assert fit(store, tmp_path / "run", *options) == 0
     whole, resumed = (daskmm.load(tmp_path / name) for name in ("whole", "run"))
