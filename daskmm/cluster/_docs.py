@@ -80,9 +80,10 @@ sample_size : int, "auto" or None, default="auto"
     10,000 to 20,000 rows (200 per cluster), or 50 per cluster if that is more; a table of at most
     twice as many rows is small, and its sample has all rows. A small table is annealed directly,
     without a sample, if there are fewer than 16 clusters, or if it is in memory and there is one
-    start; a streamed table is then read in every iteration. Streamed tables of sparse rows or mixed
-    columns take a sample all the same, unless `init` gives centres. With None the annealing runs
-    over all rows of any table, from starts among those of a sample. Rows are drawn uniformly, or,
+    start that exchanges no clusters (from given centres, for instance); a streamed table is then
+    read in every iteration. Streamed tables of sparse rows or mixed columns take a sample all the
+    same, unless `init` gives centres. With None the annealing runs over all rows of any table, from
+    starts among those of a sample, and no clusters are exchanged. Rows are drawn uniformly, or,
     where few rows carry most of the cost (heavy tails, far outliers), with probabilities that also
     grow with their distance from the mean (and with weights that make up for it), in one more pass.
 """,

@@ -3,7 +3,8 @@
 A fit costs passes × bytes, and annealing on a sample is as good as on all rows. Several starts are
 annealed on one sample; the most promising take hard steps on a larger sample, then on all rows.
 New starts are recombined from the centres of earlier ones: different starts miss different
-clusters, and k-means++ among all their centres joins the best parts.
+clusters, and k-means++ among all their centres joins the best parts. Then clusters of the best run
+are exchanged (`daskmm.kmeans.exchange`).
 """
 
 from __future__ import annotations
