@@ -33,7 +33,7 @@ _INTERVAL = 0.2
 _ITERATED = ("passes", "blurring")
 # Seconds between refreshes of a line while no report arrives.
 _TICK = 0.5
-# What stands between the parts of a report; a terminal line ends with the last part that fits.
+# Separator of the parts of a report. A terminal line ends with the last part that fits.
 _BETWEEN = " · "
 
 

@@ -1,4 +1,4 @@
-"""What exchanges of clusters gain on real rows: cost and processor time without and with them.
+"""Compare cost and processor time of fits to real rows with exchanges of clusters and without.
 
 Run: python tests/benchmarks/exchanges.py [--file X.npy]
 
