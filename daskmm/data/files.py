@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -467,7 +467,7 @@ def _require_dataframes(kind: str) -> None:
         ) from error
 
 
-def _check_files(path: str, chosen: Collection[str] | None) -> None:
+def _check_files(path: str, chosen: set[str] | None) -> None:
     """Raise ValueError if parquet files differ in their columns, or in those that are chosen.
 
     The footer of each file is read.
