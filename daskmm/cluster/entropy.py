@@ -16,7 +16,6 @@ from daskmm.auto.related import without_unrelated
 from daskmm.cluster._center_fit import some_clusters
 from daskmm.cluster._centers import CenterClusterer, CenterParameters
 from daskmm.cluster._docs import documented
-from daskmm.cluster._models import registered_model
 from daskmm.cluster._parameters import (
     ANNEALING,
     AnnealingParameters,
@@ -45,7 +44,6 @@ class EntropyParameters(AnnealingParameters, CenterParameters):
     standardize: bool = True
 
 
-@registered_model
 @documented
 class EntropyPowerKMeans(EntropyParameters, CenterClusterer):
     """Entropy-weighted power k-means: learns which features make the clusters.

@@ -17,7 +17,6 @@ from daskmm.auto.bandwidth import DEFAULT_LAM, BandwidthPath, Followed, follow_b
 from daskmm.cluster._docs import documented
 from daskmm.cluster._fitted_centers import FittedCenters
 from daskmm.cluster._fitting import fitting, set_fitted
-from daskmm.cluster._models import registered_model
 from daskmm.cluster._nearest import NearestCenter
 from daskmm.cluster._output import fitted_labels
 from daskmm.cluster._parameters import CHECKPOINT, FitParameters
@@ -76,7 +75,6 @@ class ShiftParameters(FitParameters):
     count_components: bool = False
 
 
-@registered_model
 @documented
 class WeightedBlurringMeanShift(ShiftParameters, NearestCenter):
     """Weighted blurring mean shift, which finds the number of clusters and learns feature weights.
