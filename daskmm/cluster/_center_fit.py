@@ -57,7 +57,7 @@ from daskmm.mm.driver import Schedule
 from daskmm.mm.stages import Cost, Stage, nothing, run_stages
 from daskmm.numerics.columns import Expansion, MixedCoordinates
 from daskmm.numerics.distortions import DISTORTIONS
-from daskmm.numerics.rows import SphereCoordinates, WhitenedCoordinates
+from daskmm.numerics.rows import Coordinates, SphereCoordinates, WhitenedCoordinates
 from daskmm.planning import Plan
 from daskmm.storage.records import registered
 
@@ -496,6 +496,9 @@ def attributes_of_fit(fit: CentersFit) -> dict[str, Any]:
     }
     if isinstance(coordinates, MixedCoordinates):
         found.update(coordinates_=coordinates, distortion_=fit.survey.distortion)
+    complete = not fit.survey.partial and fit.survey.near is None
+    if isinstance(coordinates, Coordinates) and complete:
+        found["_variance"] = fit.survey.variance * np.square(coordinates.scale)  # for reports
     if isinstance(coordinates, WhitenedCoordinates):
         found["precision_"] = coordinates.whitening @ coordinates.whitening.T
     return found
