@@ -59,7 +59,7 @@ from daskmm.planning import Plan
 logger = logging.getLogger("daskmm")
 FloatArray = NDArray[np.float64]
 
-# Number of starts that are annealed on Nyström features, and landmarks per cluster for these.
+# Number of starts that are annealed on Nyström features, and number of landmarks per cluster.
 STARTS = 4
 LANDMARKS_PER_CLUSTER = 10
 # s0="auto", in units of the critical power.

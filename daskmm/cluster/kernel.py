@@ -17,7 +17,6 @@ from daskmm.cluster._choices import Choices, with_same_data, with_seeds
 from daskmm.cluster._docs import documented
 from daskmm.cluster._fitting import attributes_of_outcome, set_fitted
 from daskmm.cluster._kernels import LANDMARKS_PER_CLUSTER, KernelClusterer, KernelParameters
-from daskmm.cluster._models import registered_model
 from daskmm.cluster._output import fitted_labels
 from daskmm.cluster._parameters import (
     HARMONIC,
@@ -72,7 +71,6 @@ class LandmarkParameters(KernelParameters):
     standardize: bool | str = "auto"
 
 
-@registered_model
 @documented
 class KernelPowerKMeans(LandmarkParameters, KernelClusterer):
     """Kernel power k-means: power k-means in the feature space of a kernel.

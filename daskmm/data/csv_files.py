@@ -11,7 +11,6 @@ import math
 import re
 import zipfile
 import zlib
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from daskmm.data.names import listed, refuse_unknown
+from daskmm.data.names import refuse_other_columns, refuse_unknown
 
 # Bytes of text per block; its numbers take about half as many. Plans count the numbers alone, and
 # reading takes three more copies of the text.
@@ -67,8 +66,8 @@ class CsvFormat:
 
     separator: str  # between fields
     decimal: str  # the decimal mark
-    encoding: str  # of the text
-    names: tuple[Any, ...]  # of the columns, or their numbers if there is no header
+    encoding: str  # encoding of the text
+    names: tuple[Any, ...]  # names of the columns, or their numbers if there is no header
     n_skipped: int  # lines before the first row: a line ``sep=;``, comments, and the header
 
     @property
@@ -361,7 +360,7 @@ class _Try:
 
     separator: str  # between fields
     decimal: str  # the decimal mark
-    n_fields: int  # of the first line
+    n_fields: int  # number of fields of the first line
     header: int  # number of lines up to the end of the header; 0 if the first line is all numbers
     # The first line whose number of fields is not `n_fields`: the number of the line, and that of
     # its fields.
@@ -693,17 +692,7 @@ def _of_file(path: str, text: str, format: CsvFormat, chosen: tuple[Any, ...] | 
     header = _Try.of(lines[before:], format.separator, format.decimal).header
     n_skipped = before + max(header, 1)  # a header of numbers is refused below
     names = _names("".join(lines[before:n_skipped]), format.separator)
-    further, absent = (
-        listed([repr(name) for name in (Counter(own) - Counter(other)).elements()])
-        for own, other in ((names, format.names), (chosen or format.names, names))
-    )
-    if absent or (further and chosen is None):
-        said = [f"has {further}, which the first file lacks"] if further else []
-        said += [f"lacks {absent}, which the first file has"] if absent else []
-        raise ValueError(
-            f"Files of a table need the same columns: {path} {', and '.join(said)}. Or choose "
-            "columns that all files have (columns=, on the command line --columns)."
-        )
+    refuse_other_columns(path, names, format.names, chosen)
     return replace(format, names=names, n_skipped=n_skipped)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -137,4 +138,24 @@ def refuse_unknown(path: str, kind: str, names: Iterable[Any], known: Collection
         raise ValueError(
             f"{path} has no {kind} {', '.join(map(repr, missing))}; it has "
             f"{', '.join(map(repr, known)) or 'none with names'}."
+        )
+
+
+def refuse_other_columns(
+    path: str, names: Collection[Any], first: Collection[Any], chosen: Collection[Any] | None
+) -> None:
+    """Raise ValueError if a file of a table has other columns than the first file.
+
+    If columns are `chosen`, it is enough that the file has those.
+    """
+    further, absent = (
+        listed([repr(name) for name in (Counter(own) - Counter(other)).elements()])
+        for own, other in ((names, first), (chosen or first, names))
+    )
+    if absent or (further and chosen is None):
+        said = [f"has {further}, which the first file lacks"] if further else []
+        said += [f"lacks {absent}, which the first file has"] if absent else []
+        raise ValueError(
+            f"Files of a table need the same columns: {path} {', and '.join(said)}. Or choose "
+            "columns that all files have (columns=, on the command line --columns)."
         )

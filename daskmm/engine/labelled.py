@@ -28,7 +28,7 @@ _NUMBERS = {
     "int64": r"^(0|-?[1-9]\d{0,17})$",
     "double": r"^-?(0|[1-9]\d{0,14})(\.\d{1,17})?([eE][+-]\d{1,2})?$",
 }
-# Floats below this tell integers apart.
+# Floats represent all integers below this bound.
 _LARGEST_WHOLE = 2.0**53
 
 

@@ -137,7 +137,7 @@ class Passes:
         return found.record
 
     def watch(self, family: type[Distortion], partial: bool) -> None:
-        """Begin the first pass, which tests all values; every pass sums some rows from now on.
+        """Begin the first pass, which tests all values; from now on every pass sums a few rows.
 
         Values must be in the domain of the distortion; with `partial`, NaN are missing values.
         """
@@ -390,7 +390,7 @@ def reduce_graph(
         nodes = {key: Task(key, run_queue, queue, function, shared) for key in keys}
         return merge(schedule(nodes, keys)).total
     finally:
-        queue.close()  # also if the pass was interrupted
+        queue.close()  # even if the pass was interrupted
 
 
 def _in_memory(blocks: RowBlocks) -> RowBlocks:

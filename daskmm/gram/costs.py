@@ -14,8 +14,8 @@ from daskmm.mm.stages import Cost
 
 # Number of exact sweeps after annealing on Nyström features (measured: 1 to 4).
 _POLISHING_SWEEPS = 3
-# Seconds that a thread takes per value of a matrix that is read from memory; and, without products,
-# per value of a kernel, and per membership.
+# Seconds that a thread takes per value of a matrix that it reads from memory, per value of a kernel
+# (without products), and per membership.
 _MATRIX_SECONDS, _KERNEL_SECONDS, _MEMBERSHIP_SECONDS = 2e-9, 1.4e-8, 5e-8
 
 
@@ -23,12 +23,12 @@ _MATRIX_SECONDS, _KERNEL_SECONDS, _MEMBERSHIP_SECONDS = 2e-9, 1.4e-8, 5e-8
 class GramCosts:
     """Costs of the stages of a kernel fit; each method is the cost of one stage."""
 
-    layout: Layout  # of the table, or of the precomputed matrix
-    method: Method  # its landmarks are those on whose features starts are annealed
+    layout: Layout  # layout of the table, or of the precomputed matrix
+    method: Method  # starts are annealed on the features of its landmarks
     n_kernels: int
     kept: str  # how the matrices are kept: "memory", "recomputed" or "stored"
     precomputed: bool  # whether the table is a kernel matrix
-    threads: int  # of this process
+    threads: int  # number of threads of this process
 
     @property
     def _n(self) -> int:

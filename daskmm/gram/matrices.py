@@ -28,8 +28,8 @@ class GramSource(ABC):
     """A symmetric kernel matrix K that can be multiplied."""
 
     def __init__(self, diagonal: FloatArray) -> None:
-        self.diagonal = diagonal  # of K, (n_rows,)
-        self.n_sweeps = 0  # over the whole matrix so far
+        self.diagonal = diagonal  # diagonal of K, (n_rows,)
+        self.n_sweeps = 0  # sweeps over the whole matrix so far
 
     @property
     def n_reads(self) -> int:

@@ -23,13 +23,13 @@ FloatArray = NDArray[np.float64]
 class Opening:
     """State of opening the Gram matrices of a fit."""
 
-    passes: Passes | None  # over the rows; None for a precomputed matrix
-    sample_weight: Any  # as given
+    passes: Passes | None  # passes over the rows; None for a precomputed matrix
+    sample_weight: Any  # sample weights as the user gave them
     rng: np.random.RandomState  # draws the seeds
     scratch: Path  # folder for the duration of the fit
     context: FitContext
     table: Any  # X as given
-    seeds: list[int] = field(default_factory=list)  # of the stages of the fit
+    seeds: list[int] = field(default_factory=list)  # seeds of the stages of the fit
     grams: Grams = field(default_factory=Grams)  # one matrix per kernel
     weights: FloatArray = field(default_factory=lambda: np.empty(0))  # sample weights, (n_rows,)
     # Rows from which kernels are computed, in the model's coordinates.

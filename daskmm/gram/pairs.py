@@ -132,7 +132,7 @@ def row_groups(cuts: Sequence[slice], n_groups: int = GROUPS) -> list[RowGroup]:
 
 
 def groups_of(rows: KernelRows, cuts: Sequence[slice]) -> list[RowGroup]:
-    """Divide the tile rows of some rows; groups of streamed rows can be loaded at once."""
+    """Divide tile rows into groups; one group of streamed rows can be loaded at once."""
     if not isinstance(rows, StreamedRows):
         return row_groups(cuts)
     n_rows, n_features = rows.shape

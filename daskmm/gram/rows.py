@@ -83,8 +83,8 @@ class StreamedRows:
     """Rows of a lazy table, which are never in memory together."""
 
     def __init__(self, table: da.Array) -> None:
-        self.table = table  # in the kernels' units, (n_rows, n_features), float64
-        self.n_reads = 0  # of the whole table; sweeps of recomputed matrices are not counted
+        self.table = table  # rows in the kernels' units, (n_rows, n_features), float64
+        self.n_reads = 0  # reads of the whole table, not counting sweeps of recomputed matrices
         self._held = bool(futures_of(table))
         # Sums of all rows, (n_features,); None before they are first read.
         self.sums: FloatArray | None = None
@@ -115,7 +115,7 @@ class StreamedRows:
         return self._stretches[key]
 
     def expect(self, cuts: Sequence[slice], totals: Sequence[FloatArray]) -> None:
-        """Keep the sums (`totals_of`) of each cut; later reads raise if their sums differ."""
+        """Keep the sums of the rows of each cut; a later read with other sums raises an error."""
         if self.sums is None:
             self.sums = np.sum([sums for sums, _ in totals], axis=0)
         for cut, found in zip(cuts, totals, strict=True):

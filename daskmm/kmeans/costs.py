@@ -53,8 +53,8 @@ READS, _READS_OF_MANY = 5, 7
 TRIAL_STEPS, _LAM_TRIALS = 40, 42
 # Seconds that a thread takes per value in the first pass.
 VALUE_SECONDS = 4e-9
-# Seconds of greedy k-means++ for each candidate that a draw tries, in hard steps; and those of
-# k-means++ within cells, for many centres (measured: 17 to 40).
+# Time of greedy k-means++ for each candidate that a draw tries, and of k-means++ within cells for
+# many centres (measured: 17 to 40); the unit is the time of a hard step.
 _SEEDING_STEPS, _SEEDING_STEPS_OF_MANY = 2.0, 25.0
 # Number of rows of a measured block in double and in single precision (which is used for many rows
 # only), and the largest number of multiplications in it.
@@ -70,10 +70,10 @@ _TYPICAL_ROUNDS, _TRIMMED_PASSES = 3, 3
 class CenterCosts:
     """Costs of the stages of a fit of centres; each method is the cost of one stage."""
 
-    layout: Layout  # of a table whose number of rows may be unknown
+    layout: Layout  # layout of a table whose number of rows may be unknown
     sizes: SampleSizes | None  # rows of the samples; None if the number of rows is unknown
     method: Method
-    threads: int  # of a worker
+    threads: int  # number of threads of a worker
 
     # What is known
 

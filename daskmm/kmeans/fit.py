@@ -53,8 +53,8 @@ class CentersFit:
     """A fit of centres so far."""
 
     problem: CentersProblem  # steps over all rows, in the model's coordinates
-    survey: Survey  # in the model's coordinates
-    method: Method  # with the number of clusters and the schedule that are used
+    survey: Survey  # survey in the model's coordinates
+    method: Method  # has the number of clusters and the schedule that are used
     seeds: list[int]  # the seed of the first pass, then one per start
     rng: np.random.RandomState  # draws more seeds for ``empty_cluster="restart"``
     context: FitContext

@@ -46,7 +46,7 @@ def given_centers(centers: FloatArray, survey: Survey) -> FloatArray:
     outside of the distortion's domain, or their squares overflow.
     """
     distortion = survey.distortion
-    with np.errstate(over="ignore", invalid="ignore"):  # tested below
+    with np.errstate(over="ignore", invalid="ignore"):  # values are tested below
         start = centers_in_model(survey.coordinates, centers)
         if distortion.outside(start) is not None:
             raise ValueError(

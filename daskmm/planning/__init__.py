@@ -318,18 +318,19 @@ def gram_plan(
         f"the rows, {readable_bytes(n * row_bytes)}, and the memberships of {n_starts} start(s)",
         'Take n_landmarks="auto" where there is that parameter, fewer rows, or n_init=1',
     )
-    # The rows; memberships, products and φ of every start; a part of the products per thread.
+    # Memory holds the rows; memberships, products and φ of every start; a part of the products per
+    # thread.
     states = n * (row_bytes + 8 * n_clusters * n_starts * (6 * n_kernels + 2 * threads))
-    # The features, the kernel columns from which they are computed, and temporary arrays of their
-    # size (measured with 60,000 and 200,000 rows).
+    # Memory holds the features, the kernel columns from which they are computed, and temporary
+    # arrays of their size (measured with 60,000 and 200,000 rows).
     features = 4 * 8 * n * n_kernels * min(n, 10 * n_clusters)
-    # A tile in float64, and the temporary arrays of the kernel function.
+    # Each thread holds a tile in float64, and the temporary arrays of the kernel function.
     working = threads * 8 * tile
     groups = min(n_groups(n, layout.n_features), max(side, 1))
     if streamed:
         largest = max(layout.rows or (n,)) * layout.bytes_per_row
         _refuse_blocks(layout, largest, here)
-        # Rows of two groups, and the blocks from which they are joined.
+        # Each thread also holds the rows of two groups, and the blocks from which they are joined.
         group = 8 * layout.n_features * min(n, TILE_ROWS * -(-side // groups))
         working += threads * (3 * group + _loaded_bytes(largest)) + SAMPLE_BYTES
     return Plan(
@@ -448,10 +449,10 @@ def _compressed_bytes(layout: Layout, n_clusters: int, largest: int, worker: Wor
     """Return the memory of a mean shift of micro-clusters."""
     n, p, k = layout.n_rows or 0, layout.n_features, n_clusters
     threads = min(worker.threads, layout.n_blocks)
-    # Sums, deviations and squares of each cell.
+    # A record has sums, deviations and squares of each cell.
     records = _waiting_bytes(layout, threads, 3 * 8 * k * p)
     sample = 8 * p * sample_size(n, p, 1) * (_POSITION_COPIES + 2 * threads)
-    # Factors of the kernel's product, and the results of a step.
+    # Memory holds factors of the kernel's product, and the results of a step.
     blurred = 8 * k * (p * _POSITION_COPIES + 3 * TILE * threads)
     return _visited_bytes(layout, largest, threads) + max(records, sample, blurred)
 
@@ -583,9 +584,9 @@ def _centers_bytes(layout: Layout, method: Method, sizes: SampleSizes, threads: 
 
 def _sample_bytes(layout: Layout, method: Method, sizes: SampleSizes, threads: int) -> int:
     """Return the memory of the samples, and of what is computed with their rows."""
-    # Copies of the sample: as read, as float64, and one during seeding. Each start that runs at the
-    # same time has three more: in the coordinates of a restart, and two during seeding and scoring.
-    # The larger sample has two copies: as read, and one while it is concatenated.
+    # The sample has three copies: as read, as float64, and one during seeding. Each start that runs
+    # at the same time adds three: one in the coordinates of a restart, and two during seeding and
+    # scoring. The larger sample has two copies: as read, and one while it is concatenated.
     row, at_once = 8 * layout.width, min(threads, method.n_starts + method.n_hedged)
     read = 2 * layout.bytes_per_row * sizes.larger
     if not layout.sparse:
@@ -609,7 +610,7 @@ def _screening_bytes(layout: Layout, method: Method, sizes: SampleSizes) -> int:
 
 
 def _tasks(n_blocks: int, lazy: bool, threads: int) -> int:
-    """Count the tasks of a pass: one per block in memory; or groups of lazy blocks, and merges."""
+    """Count the tasks of a pass: one per block in memory, or per group and merge of lazy ones."""
     if not lazy:
         return n_blocks
     tasks = width = min(n_blocks, GROUPS_PER_THREAD * threads)

@@ -40,6 +40,7 @@ from daskmm import (
     KMeans,
     PowerKMeans,
     WeightedBlurringMeanShift,
+    cluster,
     load,
     planning,
 )
@@ -369,7 +370,7 @@ def test_places_to_write_to_are_not_taken_from_a_file(value, tmp_path):
 
 
 def test_every_parameter_that_may_be_a_path_is_known_as_a_place():
-    for cls in set(_models._ESTIMATORS.values()) - {ClusterTree}:
+    for cls in {getattr(cluster, name) for name in cluster.__all__} - {ClusterTree}:
         paths = {
             name for name, kinds in cls._parameter_constraints.items() if pathlib.Path in kinds
         }
