@@ -148,13 +148,13 @@ example:
 _MONITOR = (
     "report drift of new data beyond their usual changes",
     """\
-Compare INPUT, a batch such as the rows of a day, with a forecast from the batches before it.
-It compares columns, and the shares, costs and columns of the clusters: of this batch, and of
-the latest half season and season of batches (four and seven days of a week) together. Trends,
-weekdays and the usual differences between batches are no drift. The exit code is 3 if
-something differs by more, or if a column has a level that the fit did not see. The probability
-of any false alarm in a year of daily batches is at most --level. RUN/monitor keeps the results;
-the first call reads the reference rows once. After 'daskmm update' the series of the columns
+Compare INPUT, a batch such as the rows of a day, with a forecast from the batches before it. It
+compares columns, and the shares, costs and columns of the clusters. It tests this batch, and the
+means of the latest half season and season of batches (four and seven days of a week). Trends,
+weekdays and the usual differences between batches are no drift. The exit code is 3 if something
+differs by more, or if a column has a level that the fit did not see. The probability of any false
+alarm in a year of daily batches is at most --level. RUN/monitor keeps the results; the first call
+reads the reference rows once. After 'daskmm update' the series of the columns
 continue, and the rows of the update become the reference of the clusters.""",
     """\
 example:
@@ -434,7 +434,7 @@ def _add_monitor(commands: Any) -> None:
         help="probability of any false alarm in a year of daily batches (%(default)s)",
     )
     monitor.add_argument(
-        "--picture", metavar="PNG", help="draw cost and certainty of drift, of all looks so far"
+        "--picture", metavar="PNG", help="draw cost and certainty of the drift in all looks so far"
     )
     monitor.add_argument(
         "--report", action="store_true", help="write all looks so far into RUN/report.html"

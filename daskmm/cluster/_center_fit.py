@@ -371,9 +371,9 @@ class CenterRecipe:
         return isinstance(self.model.init, str) and self.earlier is None
 
     def _samples(self, layout: Layout) -> bool:
-        """Return whether to anneal on a sample, so that only polishing passes over the table."""
+        """Return whether to anneal on a sample, and to take only Lloyd steps over the table."""
         coded = layout.lazy and (layout.sparse or self.model.distortion == "mixed")
-        # Annealing over the table would take far rows into account.
+        # Far rows are known in the sample only, so annealing over the table would count them.
         trimmed = self.model.trim > 0
         bounds, seeds = cluster_range(self.model), self._seeds
         return anneals_on_sample(
@@ -397,7 +397,7 @@ class CenterRecipe:
         return enough and self._may_exchange(layout)
 
     def _most_starts(self, layout: Layout) -> int:
-        """Return the number of starts, unless each iteration reads a large table."""
+        """Return the number of starts of a fit whose iterations do not read a large table."""
         if not self._seeds:
             return 1
         if self.model.n_init != "auto":
@@ -413,7 +413,7 @@ class CenterRecipe:
         return 1 if self.model.n_init == "auto" and reads and large else self._most_starts(layout)
 
     def _checked_init(self, n_features: int, expansion: Expansion | None) -> FloatArray | None:
-        """Check given centres against the data and n_clusters, and return them; None without."""
+        """Return given centres, checked against the data and n_clusters; None if none are given."""
         earlier = self.earlier
         if earlier is None and isinstance(self.model.init, str):
             return None

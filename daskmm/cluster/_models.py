@@ -44,7 +44,7 @@ def save(estimator: BaseEstimator, path: str | Path, overwrite: bool) -> None:
         return
     path = local_path(path)
     if overwrite and path.is_symlink() and path.exists():
-        path = path.resolve()  # the link stays
+        path = path.resolve()  # the file is replaced, and the link stays
     if path.is_symlink() or (path.exists() and not (overwrite and kind_of(path) == KIND)):
         raise _exists(path)
     _write(estimator, path)
@@ -63,7 +63,7 @@ def _state_of(estimator: BaseEstimator) -> dict[str, Any]:
     parameters.pop("callbacks", None)
     if not isinstance(parameters.get("random_state"), int | np.integer | None):
         parameters["random_state"] = None
-    if hasattr(parameters.get("init"), "cluster_centers_"):  # a model to start from
+    if hasattr(parameters.get("init"), "cluster_centers_"):  # the fit started from a model
         parameters["init"] = parameters["init"].cluster_centers_
     fitted = estimator.__getstate__()
     return {

@@ -20,8 +20,8 @@ from daskmm.storage.readable import (
     readable_share,
 )
 
-# Usual number of features in a name, and the largest, if clusters would have the same name
-# otherwise. A second feature is named if it contributes at least this share of what the first
+# Usual number of features in a name, and the largest number, for clusters that would otherwise have
+# the same name. A second feature is named if it contributes at least this share of what the first
 # contributes to the distance from the mean.
 _USUAL, _MOST = 2, 5
 _LEAST_SHARE = 0.25
@@ -240,8 +240,9 @@ class _Naming:
     def _told_from_farther(self, names: list[dict[int, str]], cluster: int) -> dict[int, str]:
         """Return a name that fits no other cluster better.
 
-        If another cluster is farther out in all features of a name, and its own name does not have
-        them all, the last of two features gives way to the one that tells the two clusters apart.
+        Suppose that another cluster is farther out in all features of a name, but is not named by
+        all of them. Then a feature that tells the two clusters apart replaces the last of two
+        features.
         """
         name, away = names[cluster], self._away
         own = away[cluster, [*name]]
@@ -271,7 +272,7 @@ class _Naming:
         return said or {-1: _EMPTY if self.empty[cluster] else _AVERAGE}
 
     def _words(self, cluster: int, feature: int) -> str:
-        """Return the words of a feature; what a minority of the rows has is "more often" there."""
+        """Return the words of a feature, such as "more often true" if only some rows are true."""
         above, share = bool(self.signs[cluster, feature] > 0), self.centers[cluster, feature]
         true, false = self.words[feature]
         if self.kinds[feature] == "season":

@@ -52,8 +52,8 @@ class TimeLeft:
     def follow(self, stage: str, found: Any, now: float) -> None:
         """Take the present stage of the fit, and its latest result.
 
-        The result is None if the stage has just begun, or runs, another result, or the share of the
-        stage that is done. `now` is in seconds on any clock.
+        The result is None if the stage has just begun. Otherwise it is a list of runs, the share of
+        the stage that is done, or any other result. `now` is in seconds on any clock.
         """
         if self._planned and stage not in self._planned:
             return  # this is part of the stage before

@@ -160,7 +160,7 @@ def block_sums(
     (k, p), hard = prepared.centers.shape, s == -np.inf
     frame = frame_of(Coordinates(np.zeros(p), np.ones(p)) if coordinates is None else coordinates)
     partial, is_plain = prepared.partial, not prepared.partial and terms is None
-    # The cost of a hard step must equal that of scoring, which is exact for such rows.
+    # The cost of a hard step must equal that of scoring, which uses double precision here.
     exact = hard and not is_plain
     dtype = _DOUBLE if exact else prepared.dtype_for(rows, frame["scale"], s)
     if not is_plain:

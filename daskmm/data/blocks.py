@@ -52,7 +52,7 @@ _ZARR_BLOCKS = 1024
 class Layout:
     """Division of a table into blocks of rows."""
 
-    rows: tuple[int, ...] | None  # of each block; None if unknown
+    rows: tuple[int, ...] | None  # number of rows of each block; None if unknown
     n_blocks: int
     n_features: int
     dtype: np.dtype  # of the input

@@ -67,8 +67,8 @@ class CsvFormat:
 
     separator: str  # between fields
     decimal: str  # the decimal mark
-    encoding: str  # of the text
-    names: tuple[Any, ...]  # of the columns, or their numbers if there is no header
+    encoding: str  # encoding of the text
+    names: tuple[Any, ...]  # names of the columns, or their numbers if there is no header
     n_skipped: int  # lines before the first row: a line ``sep=;``, comments, and the header
 
     @property
@@ -371,7 +371,7 @@ class _Try:
 
     separator: str  # between fields
     decimal: str  # the decimal mark
-    n_fields: int  # of the first line
+    n_fields: int  # number of fields of the first line
     header: int  # number of lines up to the end of the header; 0 if the first line is all numbers
     # The first line whose number of fields is not `n_fields`: the number of the line, and that of
     # its fields.

@@ -320,7 +320,7 @@ class _Npy:
     def open(self) -> NDArray:
         try:
             return np.load(self.path, mmap_mode="r")
-        except OSError:  # its message has the file and the reason
+        except OSError:  # the error names the file and the reason
             raise
         except Exception as error:  # a damaged header may contain any shape and dtype
             raise ValueError(f"{self.path} cannot be read as npy: {error}") from error

@@ -61,7 +61,7 @@ DEFAULT_TIMEOUT = "5 minutes"
 ATTEMPTS = 5
 # If a function and its shared arguments (such as the states of many centres) take more bytes, they
 # are sent to one worker before the tasks, and the other workers get them from it. The records are
-# as large then, and are merged on the workers.
+# then as large, and are merged on the workers.
 _LARGE_BYTES = 4 << 20
 # Passes that take fewer seconds have one task per worker. The value is dask's default of
 # ``distributed.adaptive.target-duration``: adaptive clusters do not grow for less work.

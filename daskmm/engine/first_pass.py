@@ -103,7 +103,7 @@ class Survey:
 
     @property
     def core(self) -> Sample:
-        """The rows of the sample on which choices and starts are made: those that are near."""
+        """The rows of the sample on which choices and starts are made: those that `trim` keeps."""
         if self.near is None:
             return self.sample
         return Sample(self.sample.rows[self.near], self.sample.weights[self.near])

@@ -33,7 +33,7 @@ _NUMBERS = (
     ("double", rf"{_WHOLE}(\.0|{_PART}|({_PART})?{_EXPONENT})$"),
     *(("double", rf"{_WHOLE}\.\d{{{n}}}$") for n in range(2, 10)),
 )
-# Floats below this tell integers apart.
+# Floats represent all integers below this bound.
 _LARGEST_WHOLE = 2.0**53
 
 

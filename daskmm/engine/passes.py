@@ -144,7 +144,7 @@ class Passes:
         return found.record
 
     def watch(self, family: type[Distortion], partial: bool) -> None:
-        """Begin the first pass, which tests all values; every pass sums some rows from now on.
+        """Begin the first pass, which tests all values; from now on every pass sums a few rows.
 
         Values must be in the domain of the distortion; with `partial`, NaN are missing values.
         """
@@ -168,15 +168,9 @@ class Passes:
         place = joined(positions(self.blocks.layout))._replace(sparse=False)
         if not have_finite_squares(checked_rows(rows, place)):
             self._watch.refuse_bad(rows, weights, place)
-        self.check_totals(weights @ rows, weights.sum(), coordinates)
-
-    def check_totals(
-        self, sums: NDArray[np.float64], weight: float, coordinates: Coordinates
-    ) -> None:
-        """Raise ValueError unless all rows, weighted, have the sums that the first pass found."""
         assert self.known is not None
         known, allowed = self.known.of_rows(coordinates)
-        compare(known, np.append(sums, weight), allowed, self._n_passes + 1)
+        compare(known, np.append(weights @ rows, weights.sum()), allowed, self._n_passes + 1)
 
     def _reduce_lazy(
         self,
@@ -399,7 +393,7 @@ def reduce_graph(
         nodes = {key: Task(key, run_queue, queue, function, shared) for key in keys}
         return merge(schedule(nodes, keys)).total
     finally:
-        queue.close()  # also if the pass was interrupted
+        queue.close()  # even if the pass was interrupted
 
 
 def _in_memory(blocks: RowBlocks) -> RowBlocks:

@@ -54,9 +54,9 @@ class HandedOver(NamedTuple):
 class Handover:
     """Watches one pass, and hands calls of slow workers over to idle ones."""
 
-    client: Any  # of the cluster
-    name: str  # of the pass, and of its tasks
-    tasks: GroupTasks  # of the pass
+    client: Any  # client of the cluster
+    name: str  # name of the pass, and of its tasks
+    tasks: GroupTasks  # tasks of the pass
     # Submits calls under a name to some workers, which are given as address -> threads. Returns the
     # tasks of the calls and the futures of their records.
     submit: Callable[[str, list[int], dict[str, int]], tuple[GroupTasks, list[Any]]]

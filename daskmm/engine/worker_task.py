@@ -34,7 +34,7 @@ Numbered = tuple[int, Arguments]
 class Call(NamedTuple):
     """One call of a block function."""
 
-    number: int  # of the call in the pass
+    number: int  # number of the call in the pass
     arguments: Arguments  # a `TaskRef` is replaced by the value of the node with that key
     # Nodes to run before it, in order, each with the values to delete afterwards.
     steps: tuple[tuple[GraphNode, tuple[Key, ...]], ...]
@@ -211,7 +211,7 @@ def _unbegun(name: str, calls: Sequence[int]) -> Iterator[set[int]]:
 
 
 def _taken(calls: set[int], call: int) -> bool:
-    """Remove a call from a set; return whether it was there, for one thread only."""
+    """Remove a call from a set; return whether this thread, and no other, removed it."""
     try:
         calls.remove(call)
     except KeyError:
@@ -402,7 +402,7 @@ def _run(
         for number, own in loaded:
             if left is None or _taken(left, number):
                 record = function(*own, *shared)
-                del own  # it is freed before the next one is loaded
+                del own  # this block is freed before the next one is loaded
                 if any_order and getattr(record, "any_order", False):
                     added = _in_turn(added, Unordered(number, 1, record))
                 else:

@@ -43,7 +43,7 @@ class DistanceSample:
     # Multiples of the golden ratio, which spread the chosen rows evenly over a table, (n,); the
     # rows with the lowest priorities are kept.
     priorities: NDArray[np.uint64]
-    distances: FloatArray  # from the rows to the centres, (n, n_clusters)
+    distances: FloatArray  # distances of the rows to the centres, (n, n_clusters)
     weights: FloatArray  # sample weights of the rows, (n,)
 
     @classmethod

@@ -38,8 +38,8 @@ from daskmm.numerics.rows import (
 
 FloatArray = NDArray[np.float64]
 
-# Number of centres listed for each row. Twice as many end at the same cost (.01 % apart), half as
-# many .05 % higher.
+# Number of centres listed for each row. With twice as many, fits end at the same cost (within .01
+# %); with half as many, they end .05 % higher.
 _LISTED = 8
 # Bytes of the bounds and of the list, per row and start, and of the moves per centre.
 BOUND_BYTES, _LIST_BYTES, _MOVES_BYTES = 28, 4 * _LISTED, 528
@@ -90,9 +90,9 @@ class Bounds:
     # Squared distances to the nearest centres, at the centres `summed`, (n_rows,); negative for a
     # row whose nearest centre has changed.
     distances: FloatArray
-    # Centres at which they hold; None before the first step.
+    # Centres at which the bounds hold; None before the first step.
     prepared: dispatch.PreparedCenters | None = None
-    moved: Moves | None = None  # how the centres moved from those to the present step
+    moved: Moves | None = None  # how centres have moved since then
     # Numbers of rows of each block that were compared with all centres in the present step.
     searched: list[int] = field(default_factory=list)
     # Centres of the last step, (n_clusters, n_features); None before its end.
@@ -218,7 +218,7 @@ class Bounds:
     def labels_of(
         self, rows: NDArray, position: Position, coordinates: Rows, state: CenterState
     ) -> NDArray[np.int32]:
-        """Return the labels of `assignment.labels_of` at the centres given to `expect`."""
+        """Return nearest centres, as `assignment.labels_of` does, at the centres of `expect`."""
         found = self.nearest(rows, position, coordinates)
         return labels_of(rows, position, coordinates, state) if found is None else found
 

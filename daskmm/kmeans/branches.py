@@ -41,7 +41,7 @@ class Drawn:
     labels: NDArray[np.int32]  # cluster of each row, (n_drawn,)
     # Random numbers, (n_drawn,); each cluster keeps its rows with the smallest keys.
     keys: FloatArray
-    rows: NDArray  # in the model's coordinates, (n_drawn, n_features)
+    rows: NDArray  # rows in the model's coordinates, (n_drawn, n_features)
     weights: FloatArray  # sample weights of the rows, (n_drawn,)
 
     def kept(self, most: int, n_clusters: int) -> Self:

@@ -44,7 +44,7 @@ _WIDE, _PARTITIONS_OF_WIDE = 128, 2
 _ROWS_PER_CLUSTER = 32
 # Cells are formed from this many rows per cell, by this many hard steps.
 _ROWS_PER_CELL, _STEPS_TO_CELLS = 100, 5
-# Up to so many centres, a dense matrix of weights is multiplied faster than a sparse one is made.
+# Up to this many centres, a dense matrix of weights is multiplied faster than a sparse one is made.
 _FEW_CENTERS = 128
 # Largest number of clusters per cell when centres are chosen among those of all partitions.
 CLUSTERS_PER_CELL = 128
@@ -119,7 +119,7 @@ class _Cells:
     # Rows minus the mean of their cell, in units of the largest range of a feature,
     # (n_rows, n_features).
     rows: NDArray[np.float32]
-    weights: FloatArray  # (n_rows,)
+    weights: FloatArray  # weights of the rows, (n_rows,)
     norms: NDArray[np.float32]  # squared norms of the rows, (n_rows,)
     slices: list[slice]  # rows of each cell; none is empty
 

@@ -20,7 +20,6 @@ from daskmm.engine.speed import fastest, loading_seconds, product_seconds
 from daskmm.kmeans.bounded_sizes import MOST_ROUNDS, STEPS, STEPS_STREAMED
 from daskmm.kmeans.exchange import EXCHANGE_STEPS, FIRST_STEPS
 from daskmm.kmeans.method import Method, most_polished
-from daskmm.kmeans.seeding import ROUNDS
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.trials import sample_rows
 from daskmm.kmeans.updates import block_sums
@@ -54,8 +53,8 @@ READS, _READS_OF_MANY = 5, 7
 TRIAL_STEPS, _LAM_TRIALS = 40, 42
 # Seconds that a thread takes per value in the first pass.
 VALUE_SECONDS = 4e-9
-# Seconds of greedy k-means++ for each candidate that a draw tries, in hard steps; and those of
-# k-means++ within cells, for many centres (measured: 17 to 40).
+# Time of greedy k-means++ for each candidate that a draw tries, and of k-means++ within cells for
+# many centres (measured: 17 to 40); the unit is the time of a hard step.
 _SEEDING_STEPS, _SEEDING_STEPS_OF_MANY = 2.0, 25.0
 # Number of rows of a measured block in double and in single precision (which is used for many rows
 # only), and the largest number of multiplications in it.
@@ -71,10 +70,10 @@ _TYPICAL_ROUNDS, _TRIMMED_PASSES = 3, 3
 class CenterCosts:
     """Costs of the stages of a fit of centres; each method is the cost of one stage."""
 
-    layout: Layout  # of a table whose number of rows may be unknown
+    layout: Layout  # layout of a table whose number of rows may be unknown
     sizes: SampleSizes | None  # rows of the samples; None if the number of rows is unknown
     method: Method
-    threads: int  # of a worker
+    threads: int  # number of threads of a worker
 
     # What is known
 
@@ -173,10 +172,7 @@ class CenterCosts:
 
     def starts(self) -> Cost:
         """Return the cost of finding starting centres."""
-        own, n_passes = self.method, ROUNDS + 1
-        if own.init == "k-means||":
-            states = own.n_starts * ROUNDS  # the candidates become more from round to round
-            return Cost(n_passes, n_passes, lambda: n_passes * self._pass_over(states * self._hard))
+        own = self.method
         if own.init != "k-means++":
             return Cost()
         if own.many:
@@ -281,7 +277,7 @@ class CenterCosts:
     def refits(self) -> Cost:
         """Return the cost of fits until one has no empty cluster, which few fits need."""
         fit = self.polishing() if self.method.on_sample else self.passes()
-        return Cost(most=REFITS * (self.starts().most + fit.most))
+        return Cost(most=REFITS * fit.most)
 
     def turns(self) -> Cost:
         """Return the cost of learning the Mahalanobis matrix: two passes besides its iterations."""

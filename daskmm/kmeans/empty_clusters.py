@@ -20,8 +20,8 @@ FloatArray = NDArray[np.float64]
 class RandomRows:
     """Move centres of emptied clusters to rows drawn from a sample (a `Relocation`)."""
 
-    sample: Sample  # in the model's coordinates
-    seed: int  # of the draws
+    sample: Sample  # sample in the model's coordinates
+    seed: int  # seed of the draws
 
     def __call__(self, centers: FloatArray, sums: CenterSums, state: CenterState) -> CenterState:
         """Return the next state; draws depend only on the seed and the number of earlier draws."""

@@ -31,12 +31,12 @@ _TILE = 1 << 20
 # Number of partners of each cluster for a merger.
 _PARTNERS = 4
 # A division gains more than estimated, and a merger costs less, since rows of other clusters move
-# too. So a division may gain this share of the cost of the merger.
+# too. So an exchange is made if its division gains at least this share of the cost of its merger.
 _SHARE = 0.6
 
 
 class Divisions(NamedTuple):
-    """Two parts of each cluster."""
+    """Two parts of each cluster, and what the division gains."""
 
     first: FloatArray  # centres of the first parts, (n_clusters, n_features)
     second: FloatArray  # centres of the second parts, (n_clusters, n_features)
@@ -84,7 +84,7 @@ def divided_in_two(
     ends = np.searchsorted(labels[order], np.arange(k + 1))
     counts = np.diff(ends)
     most = min(_MOST_ROWS, int(counts.max(initial=1)))
-    # Rows at equal distances in the order of the table.
+    # These rows are taken at equal distances in the order of the table.
     ranks = np.minimum(np.arange(most) * np.maximum(counts, most)[:, None] // most, counts[:, None])
     drawn = ranks < counts[:, None]
     index = order[np.minimum(ends[:-1, None] + ranks, len(order) - 1)]

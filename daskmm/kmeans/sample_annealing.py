@@ -160,7 +160,7 @@ class SampledRows:
         if self.n_clusters < MANY_CLUSTERS:
             least = max(least, _BLOCK_ROWS) if n_runs == 1 else len(rows)
         n_blocks = max(1, int(len(rows) / least))
-        # The rows that are to be left out have been.
+        # These rows no longer include those that a fit with `trim` leaves out.
         update = replace(self.update, trim=0.0)
         return sample_problem(
             rows, weights, update, self.spread, n_before=n_before, n_blocks=n_blocks
@@ -174,8 +174,8 @@ class Search:
     rows: SampledRows  # the rows to anneal on
     # CenterStates, or centres in the model's coordinates, (n_clusters, n_features).
     starts: Sequence[FloatArray | CenterState]
-    schedule: Schedule  # of the annealing
-    seed: int  # of recombinations and restarts
+    schedule: Schedule  # schedule of the annealing
+    seed: int  # seed of recombinations and restarts
     context: FitContext
     # Whether to run one task per start on the active dask scheduler, or on threads here.
     lazy: bool = False
@@ -183,7 +183,7 @@ class Search:
     coordinates: Rows | None = None  # the model's coordinates, for the larger sample
     # Whether to restart at the learned feature weights (see `daskmm.kmeans.restarts`).
     restarts: bool = False
-    metric: Metric = PLAIN  # of the rows in the model's coordinates
+    metric: Metric = PLAIN  # metric of the rows in the model's coordinates
     found: CenterState | None = None  # one more start, for hard steps alone
     # One run per start; then, for starts that are run in both ways, one each with hard steps only.
     runs: Sequence[Run[CenterState]] = ()
@@ -446,7 +446,7 @@ def _anneal(
 ) -> list[Run[CenterState]]:
     """Run one start (the task function)."""
     context = FitContext(began=time.perf_counter() - seconds, holds_interrupts=False)
-    with one_blas_thread():  # set once, because this takes as long as a step on few rows
+    with one_blas_thread():  # once, as it takes as long as a step on few rows
         return iterate(rows.problem(n_runs), [start], schedule, context, until=until)
 
 

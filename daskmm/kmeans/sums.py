@@ -98,7 +98,7 @@ class CenterState:
 class Farthest:
     """Rows farthest from their centres, the farthest first; ties in row order."""
 
-    distances: FloatArray  # (n,)
+    distances: FloatArray  # distances to the centres, (n,)
     # Rows (ndarray or SparseRows) in the model's coordinates, (n, n_features); NaN are missing
     # values.
     rows: Any

@@ -144,7 +144,8 @@ class Trials(OnSample):
     def dithered(self, seed: int) -> Trials:
         """Return the same rows with normal numbers in place of features that have few values.
 
-        Clusters can explain all of a flag, but only .64 of a normal number whose sign it says.
+        Clusters can explain all of a flag, but only .64 of a normal number that has the flag as its
+        sign.
         """
         rows = dithered(self.rows, self.weights, np.random.default_rng(seed))
         return Trials(rows, self.weights, weighted_variance(rows, self.weights))
@@ -254,7 +255,7 @@ def annealed(
     schedule = Schedule(
         min(-1.0, multiple * critical), _ETA, 1, True, _MAX_ITER, _TOL, critical, _CALM
     )
-    with one_blas_thread():  # set once for all steps, because this takes as long as a step
+    with one_blas_thread():  # once, as it takes as long as a step
         return [run.state for run in iterate(problem, starts, schedule)]
 
 

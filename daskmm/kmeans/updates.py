@@ -187,7 +187,7 @@ class EntropyUpdate(Update):
         return feature_weights[np.unique(self.groups, return_index=True)[1]]
 
     def per_feature(self, dispersion: FloatArray) -> FloatArray:
-        """Divide the dispersion of each group, repeated for its features, among its features."""
+        """Divide each group's dispersion, which all of its features hold, among these features."""
         if self.groups is None:
             return dispersion
         return dispersion / np.bincount(self.groups)[self.groups]
@@ -304,7 +304,7 @@ class CentersProblem:
     """Centres of a table's rows; one pass per step (a `daskmm.mm.problem.Problem`)."""
 
     passes: Passes
-    coordinates: Rows  # in which distances are measured
+    coordinates: Rows  # coordinates in which distances are measured
     weight: float  # sum of the sample weights
     update: Update
     spread: float  # mean distance of the rows from their mean
@@ -344,7 +344,7 @@ class CentersProblem:
 
     def steps(self, states: Sequence[CenterState]) -> list[Step[CenterState]]:
         """Take one MM step of each state, in one pass."""
-        with one_blas_thread():  # set once for all, because this takes as long as a short step
+        with one_blas_thread():  # once, as it takes as long as a short step
             found, bounds = self.sums(states), self._bounds.present(len(states))
             steps = [self._step(*of_one) for of_one in zip(states, found, bounds, strict=True)]
         if not self.update.trim:

@@ -40,7 +40,7 @@ class Shift:
     bandwidth: float
     self_term: bool  # whether a row is its own neighbour
     merge_tol: float
-    seed: int  # of the grid that finds representatives to merge
+    seed: int  # seed of the grid that finds representatives to merge
     lazy: bool  # whether the active dask scheduler computes, and not threads of this process
     # Mask of the representatives on which convergence depends; all by default.
     watched: NDArray[np.bool_] | None = None

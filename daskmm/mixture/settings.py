@@ -27,8 +27,8 @@ _LEAST_ROWS = 10_000
 class Given:
     """Starting components that the user gives, completely or in part."""
 
-    shares: FloatArray | None = None  # (n_components,)
-    means: FloatArray | None = None  # (n_components, n_features)
+    shares: FloatArray | None = None  # shares of the components, (n_components,)
+    means: FloatArray | None = None  # means of the components, (n_components, n_features)
     precisions: FloatArray | None = None  # inverse covariances, in the shape of the covariance type
 
     @property

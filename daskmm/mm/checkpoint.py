@@ -167,7 +167,7 @@ class Checkpoint(Journal):
             )
         self._refuse(differences(former["parameters"], self.parameters))
         for older in (each for each in numbers if each < number):
-            with contextlib.suppress(ValueError):  # it stays, as it may be of another fit
+            with contextlib.suppress(ValueError):  # the state stays, as it may be of another fit
                 self._states.read(older)
         self.stages = former.pop("stages")
         self.seconds, self.n_iter = former["seconds"], former["n_iter"]

@@ -60,7 +60,7 @@ _LEAST_WITHIN = 1e-6
 class Scatter(NamedTuple):
     """The rows that are divided into groups."""
 
-    rows: FloatArray  # in any units, (n_rows, n_features)
+    rows: FloatArray  # rows in any units, (n_rows, n_features)
     weights: FloatArray  # number of rows for which each row counts, (n_rows,)
     # Covariance within groups, (n_features, n_features); the covariances of small groups are shrunk
     # towards it.
@@ -143,7 +143,7 @@ def _overlaps(data: Scatter, pairs: Sequence[tuple[_Group, _Group]]) -> FloatArr
     n, found = np.array([a.sizes.sum() + b.sizes.sum() for a, b in pairs]), lengths.min(axis=1) > 0
     axes /= np.where(found[:, None], lengths, 1.0)[..., None]
     starts = (axes * means[:, 0]).sum(axis=2)
-    # A direction that one half gave is tested on the other: two parts of each group of a pair.
+    # Each group of a pair has two parts: a direction found on one half is tested on the other.
     parts = [group.halves[1 - half] for pair in pairs for group in pair for half in (0, 1)]
     counts = np.array([len(part) for part in parts])
     rows, part = np.concatenate(parts), np.repeat(np.arange(len(parts)), counts)
@@ -186,7 +186,8 @@ class Merging(NamedTuple):
 
     # Overlap of the two groups that were merged next, for each number of groups down to 2.
     overlaps: dict[int, float]
-    # Row numbers of the groups that gaps divide; a single group if there are no gaps.
+    # Row numbers of each group that gaps separate from the others; a single group if there are no
+    # gaps.
     groups: list[Halves]
 
 

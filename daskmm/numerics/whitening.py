@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
 
-# Directions with less than this share of the largest standard deviation count as rounding errors;
-# and least number of rows per direction.
+# Directions with less than this share of the largest standard deviation count as rounding errors.
+# Each direction needs at least this many rows.
 _FLAT = 1e-6
 _ROWS_PER_DIRECTION = 10
 

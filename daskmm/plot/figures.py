@@ -202,7 +202,7 @@ def _characters(path: str) -> frozenset[int]:
 
 
 def drawn_rows(model: Any, sample: Any, labels: Any) -> tuple[Any, Any]:
-    """Return rows in memory, and their labels if given: a lazy table's, evenly spread over it.
+    """Return rows in memory, and their labels if given; those of a lazy table are spread evenly.
 
     The rows of a frame are a frame, since `predict` looks at its names.
     """

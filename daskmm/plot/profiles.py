@@ -48,9 +48,9 @@ class Profiles:
     # Share of each feature's variance that lies between the clusters. If the spread of the data is
     # unknown, it is the feature's share of the model's distances between centres.
     separation: FloatArray
-    weights: FloatArray  # of the features; equal if the model has none
-    names: list[str]  # of the features
-    unit: str  # of the deviations
+    weights: FloatArray  # feature weights; equal if the model has none
+    names: list[str]  # names of the features
+    unit: str  # unit of the deviations
 
     @classmethod
     def of(

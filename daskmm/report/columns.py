@@ -49,7 +49,7 @@ class Histograms:
 
 @dataclass(frozen=True)
 class Profile:
-    """A column of the data, by cluster."""
+    """What a report says of one column, for each cluster."""
 
     name: str
     what: str  # the texts are: "mean", "share", "commonest levels" or "time of the year"
@@ -60,7 +60,7 @@ class Profile:
     # those that are not 0.
     notes: list[str]
     shares: FloatArray | None = None  # shares that are drawn as bars, (n_clusters,)
-    histograms: Histograms | None = None  # in the sample
+    histograms: Histograms | None = None  # histograms of the sample
 
 
 def profile_of(

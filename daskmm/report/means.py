@@ -107,7 +107,7 @@ def means_of(model: Any, sizes: ArrayLike, sampled: Sampled | None) -> Means | N
     if not (exact and (value_shares(model) is not None or not np.isnan(rows).any())):
         overall = _moments(rows, np.ones((len(rows), 1)))[0]
     if variance is None:
-        # Few sampled rows are of long tails; each cluster counts by the share of all rows.
+        # A sample has few rows of long tails, so each cluster counts by its share of all rows.
         own = sampled.labels
         counts = np.maximum(np.bincount(own[own >= 0], minlength=len(sizes)), 1)
         weights = (sizes / counts)[own]

@@ -52,7 +52,7 @@ struct GreedyChoice {
     const float sizes = a.norms[i] + a.norms[j], found = sizes - 2.0f * product;
     return found <= float(a.rounding) * sizes ? 0.0f : found;
   }
-  // Compare the drawn rows with all rows of a cell: distances no larger than the smallest so far.
+  // Compare the drawn rows with all rows of a cell; keep the smaller of new and earlier distances.
   void compare(CellRows own, Index n_drawn) {
     for (Index t = 0; t < n_drawn; t++) totals[t] = 0.0;
     for (Index i = own.first; i < own.end; i++)

@@ -36,9 +36,9 @@ template <class R, class T> struct Search : Tile<R, T> {
       for (Index t = j; t < j + 2; t++) nearby.insert_line(t, d + t * rows, norms_of_centers[t], b);
     }
   }
-  // Whether products determine the nearest centre and an accurate distance. Centres at a distance d
-  // from a row have norms of at most 2 ‖z‖² + 2 d; where this does not hold, no reach exceeds
-  // `slack`. Distances above `worst` may be listed, so they must be exact.
+  // Return whether products determine the nearest centre and an accurate distance. Centres at a
+  // distance d from a row have norms of at most 2 ‖z‖² + 2 d; `slack` is added where this may not
+  // hold. Distances above `worst` may be listed, so they must be exact.
   template <class V> INLINE auto settled(V m, V n, V norm, T slack, T cancelled, T worst) const {
     const V distance = m + norm, span = T(3) * norm + T(2) * distance + slack;
     return (n - m > T(a.rounding) * span) & (distance >= cancelled * span) & (distance <= worst);
@@ -219,7 +219,7 @@ template <class T> struct NearestListed : Entry {
     }
     return true;
   }
-  // List the different centres with which a row is compared: also its present one.
+  // List the different centres with which a row is compared, including its present one.
   void list(const int32_t* near, int32_t label) {
     listed[0] = label, n = 1;
     for (Index t = 0; t < a.n_listed; t++) {

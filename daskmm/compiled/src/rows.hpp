@@ -47,7 +47,7 @@ constexpr Index MANY = 4;
 template <class R, class A> struct Coordinates {
   const A& a;
   const Index p = a.p, length = repeated_length(p);
-  double *means = nullptr, *scales = nullptr;  // repeated
+  double *means = nullptr, *scales = nullptr;  // repeated to `length` numbers
 
   void place(Memory& memory) { memory(length, means, scales); }
   void begin() {

@@ -107,7 +107,7 @@ template <class T> struct SoftSums : Tile<T, T> {
     });
     return count<T>(irregular);
   }
-  // Replace the distances of rows outside of this range by ratios: exact ones, times a power of 2
+  // Where a row's distances leave this range, compute them exactly, and divide them by a power of 2
   // near the smallest.
   void rescale(const T* input, Index b) {
     for (Index i = 0; i < b; i++) {

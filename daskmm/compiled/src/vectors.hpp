@@ -108,8 +108,8 @@ template <class T> INLINE Index count(Flags<T> flags) {
   return total;
 }
 
-// Call `body(i, n_lanes)` for i = 0, LENGTH, ... below n. All lanes count but in the last call;
-// the arrays have room for whole vectors.
+// Call `body(i, n_lanes)` for i = 0, LENGTH, ... below n. In the last call only `n_lanes` lanes
+// count; the arrays have room for whole vectors.
 template <class T, class Body> INLINE void for_vectors(Index n, Body body) {
   Index i = 0;
   for (; i + LENGTH<T> <= n; i += LENGTH<T>) body(i, LENGTH<T>);
