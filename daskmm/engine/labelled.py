@@ -22,8 +22,8 @@ from daskmm.storage.remote import is_remote, local_path, uploaded
 Append = Callable[[Any], object]
 # Name of the column with the names of the clusters.
 CLUSTER_NAME = "cluster_name"
-# Types of columns of numbers and patterns of their values. Others are names: those with zeros or a
-# sign before them, and those with more digits than the type holds.
+# Types of columns of numbers, and patterns of their values. Values with leading zeros, a plus sign,
+# or more digits than the type holds are names, not numbers.
 _NUMBERS = {
     "int64": r"^(0|-?[1-9]\d{0,17})$",
     "double": r"^-?(0|[1-9]\d{0,14})(\.\d{1,17})?([eE][+-]\d{1,2})?$",
@@ -119,7 +119,7 @@ def _whole_numbers(part: Any) -> list[Any]:
     """Return the columns of floats that have integers alone, as integers of csv files are read."""
     found = []
     for name in part.select_dtypes("float").columns:
-        if (part.columns == name).sum() > 1:  # pandas cannot name one of them
+        if (part.columns == name).sum() > 1:  # pandas cannot select one of several
             continue
         values = part[name].to_numpy(dtype=np.float64, na_value=np.nan)
         values = values[~np.isnan(values)]

@@ -39,7 +39,7 @@ class Stretch:
 
     table: da.Array  # rows in the kernels' units, (n_rows, n_features)
     held: bool  # whether a cluster holds their blocks
-    rows: slice  # their numbers in the whole table
+    rows: slice  # numbers of the rows in the whole table
     # Sums of the rows, (2, n_features), as `totals_of` returns them; None before the rows are first
     # read.
     known: FloatArray | None = None
@@ -108,7 +108,8 @@ class StreamedRows:
             return entries(blocks, self.table.chunks, (rows, None))
         key = (rows.start, rows.stop)
         if key not in self._stretches:
-            # Graph nodes of other rows are left out. An optimised graph does not hold its futures.
+            # Optimising leaves out the graph nodes of other rows, but a cluster's futures would be
+            # lost.
             table = self.table[rows]
             some = table if self._held else dask.optimize(table)[0]
             self._stretches[key] = Stretch(some, self._held, rows, self._known.get(key))
