@@ -960,7 +960,7 @@ def test_labels_whose_rows_have_no_weight_cannot_be_a_start():
         {"bandwidth": "wide"},
         {"degree": 0},
         {"coef0": np.inf},
-        {"init": "k-means||"},
+        {"init": "array"},
         {"n_landmarks": 0},
         {"n_landmarks": "many"},
         {"n_landmarks": 2.5},
