@@ -159,9 +159,8 @@ callable
         With landmarks: the landmark rows, the map from kernel values to features, the mean feature
         vector, and the cluster means in feature coordinates. With landmarks, `labels_` of lazy data
         are lazy.
-    X_fit_ : ndarray or dask Array of shape (n_samples, n_features)
-        Training rows in the kernel's units, lazy if they stayed in their blocks. Pickled and saved
-        models do not contain them.
+    X_fit_ : ndarray of shape (n_samples, n_features)
+        Training rows in the kernel's units. Pickled and saved models do not contain them.
 
     Notes
     -----

@@ -161,15 +161,9 @@ class Passes:
         place = joined(positions(self.blocks.layout))._replace(sparse=False)
         if not have_finite_squares(checked_rows(rows, place)):
             self._watch.refuse_bad(rows, weights, place)
-        self.check_totals(weights @ rows, weights.sum(), coordinates)
-
-    def check_totals(
-        self, sums: NDArray[np.float64], weight: float, coordinates: Coordinates
-    ) -> None:
-        """Raise ValueError unless all rows, weighted, have the sums that the first pass found."""
         assert self.known is not None
         known, allowed = self.known.of_rows(coordinates)
-        compare(known, np.append(sums, weight), allowed, self._n_passes + 1)
+        compare(known, np.append(weights @ rows, weights.sum()), allowed, self._n_passes + 1)
 
     def _reduce_lazy(
         self,

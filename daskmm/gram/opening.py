@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from daskmm.engine.passes import Passes
 from daskmm.gram.matrices import Grams
-from daskmm.gram.rows import KernelRows
 from daskmm.mm.context import FitContext
 from daskmm.mm.stages import MADE_LATER
 from daskmm.numerics.rows import Coordinates
@@ -33,8 +32,7 @@ class Opening:
     grams: Grams = field(default_factory=Grams)  # one matrix per kernel
     weights: FloatArray = field(default_factory=lambda: np.empty(0))  # sample weights, (n_rows,)
     # Rows from which kernels are computed, in the model's coordinates.
-    kernel_rows: KernelRows = MADE_LATER
-    weight: float = 0.0  # sum of the sample weights
+    kernel_rows: FloatArray = MADE_LATER
     coordinates: Coordinates = MADE_LATER
     fitted: dict[str, Any] = field(default_factory=dict)  # attributes of the estimator
 

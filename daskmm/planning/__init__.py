@@ -9,15 +9,13 @@ from typing import Any
 
 from daskmm.data.blocks import Layout, visited_together
 from daskmm.data.names import counted
-from daskmm.engine.first_pass import SAMPLE_BYTES, SampleSizes, sample_size, sample_sizes
+from daskmm.engine.first_pass import SampleSizes, sample_size, sample_sizes
 from daskmm.engine.graph import SPLIT_EVERY
 from daskmm.engine.grouping import GROUPS_PER_THREAD
 from daskmm.engine.passes import cheaper_loaded_once
 from daskmm.engine.resources import Worker, smallest_worker, this_process
 from daskmm.gram.build import TILE_ROWS
 from daskmm.gram.costs import GramCosts
-from daskmm.gram.pairs import n_groups
-from daskmm.gram.rows import are_streamed
 from daskmm.kmeans.bounds import bounds_bytes
 from daskmm.kmeans.costs import CenterCosts
 from daskmm.kmeans.method import Method, most_polished
@@ -295,25 +293,23 @@ def gram_plan(
 
     Arguments are those of `plan`, and of `GramCosts`; starts are annealed on the Nyström features
     of the landmarks of `method`. A lazy precomputed matrix is not copied. Passes of the plan are
-    sweeps over the matrices and passes over the rows. A sweep of recomputed matrices reads streamed
-    rows several times, and their bytes count each time.
+    sweeps over the matrices and passes over the rows.
 
     It raises ValueError if rows and memberships do not fit into this process; the message has the
     numbers and what to change.
     """
     here = this_process()
-    costs = GramCosts(layout, method, n_kernels, kept, precomputed, here.threads)
+    costs = GramCosts(layout, method, n_kernels, kept, here.threads)
     passes, most, seconds = _summed(stages, costs, timed and bool(layout.n_rows))
     n, n_clusters, n_starts = layout.n_rows or 0, method.n_clusters, method.n_starts
     side = -(-n // TILE_ROWS)
     tile = 4 * min(n, TILE_ROWS) ** 2
     gram = {"memory": 8 * n**2, "recomputed": 0, "stored": 4 * n * (n + TILE_ROWS) // 2}[kept]
     threads = min(here.threads, max(side, 1))
-    streamed = are_streamed(layout) and not precomputed
-    row_bytes = 0 if precomputed or streamed else 8 * layout.n_features
-    least = n * (row_bytes + 8 * n_clusters * n_starts)
+    # Lazy rows are joined from the blocks, which are in memory as well.
+    row_bytes = 0 if precomputed else 8 * layout.n_features * (1 + layout.lazy)
     _refuse(
-        least,
+        n * (row_bytes + 8 * n_clusters * n_starts),
         here,
         f"the rows, {readable_bytes(n * row_bytes)}, and the memberships of {n_starts} start(s)",
         'Take n_landmarks="auto" where there is that parameter, fewer rows, or n_init=1',
@@ -326,21 +322,12 @@ def gram_plan(
     features = 4 * 8 * n * n_kernels * min(n, 10 * n_clusters)
     # Each thread holds a tile in float64, and the temporary arrays of the kernel function.
     working = threads * 8 * tile
-    groups = min(n_groups(n, layout.n_features), max(side, 1))
-    if streamed:
-        largest = max(layout.rows or (n,)) * layout.bytes_per_row
-        _refuse_blocks(layout, largest, here)
-        # Each thread also holds the rows of two groups, and the blocks from which they are joined.
-        group = 8 * layout.n_features * min(n, TILE_ROWS * -(-side // groups))
-        working += threads * (3 * group + _loaded_bytes(largest)) + SAMPLE_BYTES
     return Plan(
         n_rows=layout.n_rows,
         n_features=layout.n_features,
         n_blocks=side * (side + 1) // 2,
         n_starts=n_starts,
-        bytes_per_pass=n_kernels * groups * n * layout.bytes_per_row
-        if streamed and kept == "recomputed"
-        else n_kernels * gram,
+        bytes_per_pass=n_kernels * gram,
         largest_block_bytes=tile,
         passes=passes,
         max_passes=most,
