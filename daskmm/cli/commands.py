@@ -367,7 +367,7 @@ def _names(text: str) -> list[str]:
 
 
 def _add_beside(command: argparse.ArgumentParser, labels: str) -> None:
-    """Add the options for what a table of labels holds beside them."""
+    """Add the options for the columns that a table holds beside the labels."""
     command.add_argument(
         "--keep",
         type=_names,

@@ -27,7 +27,7 @@ class Choices:
 
     passes: Passes  # passes over a table whose rows have been counted
     context: FitContext
-    method: Method  # chosen by the parameters and the layout of the table
+    method: Method  # method chosen by the parameters and the table's layout
     rng: np.random.RandomState
     expansion: Expansion | None = None  # features of coded columns
     seeds: list[int] = field(default_factory=list)  # seed of the first pass, then of each start

@@ -39,8 +39,8 @@ _UNCOMPRESSED = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, gzip.
 _OF_BZ2 = "Invalid data stream"
 _SEPARATORS = (",", ";", "\t", "|", " ")
 _MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
-# Marks of missing values: only in columns of numbers, as in R, SAS and surveys, and in all columns,
-# as in pandas.
+# Marks of missing values: those of R, SAS and surveys count in columns of numbers only, and those
+# of pandas in all columns.
 _NO_VALUE = ("-", "--", ".", "?", "*")
 _NO_TEXT = (
     *("", "NA", "N/A", "n/a", "NaN", "nan", "-NaN", "-nan", "NULL", "null", "None", "<NA>"),
@@ -373,8 +373,7 @@ class _Try:
     decimal: str  # the decimal mark
     n_fields: int  # number of fields of the first line
     header: int  # number of lines up to the end of the header; 0 if the first line is all numbers
-    # The first line whose number of fields is not `n_fields`: the number of the line, and that of
-    # its fields.
+    # Number of the first line that does not have `n_fields` fields, and how many it has.
     uneven: tuple[int, int] | None
     numeric: float  # share of the fields after the header that are numbers or missing
 
@@ -728,5 +727,5 @@ def _line(block: _Block, format: CsvFormat, index: int) -> int:
             part = file.read(min(left, 1 << 24))
             before += part.count(b"\n")
             left -= len(part)
-    # The rows of the block begin after the first line break from its start on.
+    # The rows of a block begin after the first line break at or after its start.
     return before + index + 2

@@ -22,10 +22,10 @@ from daskmm.storage.remote import is_remote, local_path, uploaded
 Append = Callable[[Any], object]
 # Name of the column with the names of the clusters.
 CLUSTER_NAME = "cluster_name"
-# Types of columns of numbers, and patterns, one of which all values of such a column have. Others
-# are names: those with zeros or a sign before them, those with more digits than the type holds, and
-# those in which "1.1" and "1.10" are two values. The patterns of floats are those with no zeros at
-# their end, those that Python and pandas write, and those with equally many decimals.
+# Types of columns of numbers, and patterns: all values of a column fit one of them. Values with
+# leading zeros, a plus sign, or more digits than the type holds are names, not numbers; so are
+# values such as "1.1" and "1.10", which would be one number. Floats have no zeros at their end, or
+# are written as Python and pandas write them, or have equally many decimals.
 _WHOLE, _PART, _EXPONENT = r"^-?(0|[1-9]\d{0,14})", r"\.\d{0,16}[1-9]", r"[eE][+-]\d{1,2}"
 _NUMBERS = (
     ("int64", r"^(0|-?[1-9]\d{0,17})$"),
@@ -124,7 +124,7 @@ def _whole_numbers(part: Any) -> list[Any]:
     """Return the columns of floats that have integers alone, as integers of csv files are read."""
     found = []
     for name in part.select_dtypes("float").columns:
-        if (part.columns == name).sum() > 1:  # pandas cannot name one of them
+        if (part.columns == name).sum() > 1:  # pandas cannot select one of several
             continue
         values = part[name].to_numpy(dtype=np.float64, na_value=np.nan)
         values = values[~np.isnan(values)]
