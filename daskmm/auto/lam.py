@@ -65,7 +65,8 @@ from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 
-registered(Partition)  # `numerics` cannot do this: it imports no `storage`
+# It is registered here because `numerics` does not import storage.
+registered(Partition)
 
 # The grid, in units of the mean variance of the features; an infinite penalty keeps their weights
 # equal.

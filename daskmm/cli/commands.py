@@ -19,6 +19,9 @@ MODELS = {
     "mean-shift": "WeightedBlurringMeanShift",
 }
 
+# Value of --keep for every column.
+ALL = "all"
+
 _DASKMM = """\
 Cluster data larger than memory, and find the features that make the clusters.
 
@@ -364,7 +367,7 @@ def _names(text: str) -> list[str]:
 
 
 def _add_beside(command: argparse.ArgumentParser, labels: str) -> None:
-    """Add the options for what a table of labels holds beside them."""
+    """Add the options for the columns that a table holds beside the labels."""
     command.add_argument(
         "--keep",
         type=_names,

@@ -135,7 +135,7 @@ def write_run(
     check_unfinished(path)
     model = getattr(model, "leaves_", model)
     if is_remote(path):
-        whole = uploaded(str(path), SUMMARY, lambda name: False)  # there may be a checkpoint
+        whole = uploaded(str(path), SUMMARY, lambda name: False)  # a checkpoint stays
     else:
         whole = _new_contents(local_path(path))
     with whole as folder:

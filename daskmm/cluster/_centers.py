@@ -441,7 +441,7 @@ class CenterClusterer(CenterParameters, NearestCenter):
         return values_of_table(self, fitted.table(X, feature_dim), scores_of, *shared, name="score")
 
     def calibrate(self, X: Any, sample_weight: Any = None, feature_dim: str | None = None) -> Self:
-        """Compute the attributes by which outliers are measured from given rows, in one pass.
+        """Compute from given rows, in one pass, the attributes by which outliers are measured.
 
         This sets the three attributes from which `predict_proba`, `score_samples` and outliers are
         computed. `fit` and `partial_fit` compute them from samples of the rows.

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from daskmm.auto.n_clusters import ClusterNumberPath
-from daskmm.cluster._warnings import warn_user
 from daskmm.data.blocks import Layout
+from daskmm.data.errors import warn_user
 from daskmm.engine.first_pass import Survey, described_data
 from daskmm.engine.passes import Passes
 from daskmm.kmeans.method import Method
@@ -27,7 +27,7 @@ class Choices:
 
     passes: Passes  # passes over a table whose rows have been counted
     context: FitContext
-    method: Method  # chosen by the parameters and the layout of the table
+    method: Method  # method chosen by the parameters and the table's layout
     rng: np.random.RandomState
     expansion: Expansion | None = None  # features of coded columns
     seeds: list[int] = field(default_factory=list)  # seed of the first pass, then of each start

@@ -194,7 +194,7 @@ class MMClusterer(FitParameters, ClusterMixin, BaseEstimator):
         _models.save(self, path, overwrite)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without labels that are lazy (they would hold the data) or on a grid."""
+        """Return the state without lazy labels, because they would hold the data, or a grid's."""
         state = dict(super().__getstate__())
         state.pop("_block_labels", None)
         labels = state.get("labels_")

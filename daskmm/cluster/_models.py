@@ -58,7 +58,7 @@ def _write(estimator: BaseEstimator, path: Path) -> None:
 
 
 def _state_of(estimator: BaseEstimator) -> dict[str, Any]:
-    """Return the parameters and fitted attributes of an estimator, and of those in it."""
+    """Return the parameters and fitted attributes of an estimator and of those it contains."""
     parameters = _without_places(estimator.get_params(deep=False))
     parameters.pop("callbacks", None)
     if not isinstance(parameters.get("random_state"), int | np.integer | None):
@@ -143,7 +143,7 @@ def _loaded(path: Path, name: str) -> Any:
 
 
 def _made_of(state: dict[str, Any]) -> Any:
-    """Return the estimator of a state, with those in it."""
+    """Return the estimator of a state, with the estimators that it contains."""
     parameters, fitted = (
         {
             name: _made_of(value[_INNER]) if isinstance(value, dict) and _INNER in value else value

@@ -45,7 +45,8 @@ _FIRST, _YEAR = 0.25, 365
 # Largest number of values that are kept of known batches.
 _MOST_VALUES = 1 << 18
 
-registered(Series)  # `numerics` cannot do this: it imports no `storage`
+# It is registered here because `numerics` does not import storage.
+registered(Series)
 
 
 @dataclass(repr=False)

@@ -36,7 +36,8 @@ class TimeLeft:
 
     def __init__(self, max_iter: int) -> None:
         self.max_iter, self.tol = max_iter, 0.0
-        # Name of the present stage in the plan, empty before the first; and its share that is done.
+        # Name of the present stage in the plan (empty before the first), and how much of it is
+        # done.
         self.stage, self.share = "", 0.0
         self._planned: dict[str, float] = {}
         # Planned and measured seconds of the stages that have ended.

@@ -369,7 +369,7 @@ callable
         return [Kernel(self.kernel, bandwidth, float(self.degree), float(self.coef0))]
 
     def _penalty(self) -> float:
-        return 1.0  # no effect on a single kernel
+        return 1.0  # this has no effect on a single kernel
 
     def __sklearn_tags__(self) -> Tags:
         """Return the tags; a precomputed X is pairwise."""

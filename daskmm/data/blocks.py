@@ -250,7 +250,7 @@ def common_dtype(dtypes: Any) -> np.dtype:
 
 
 def refuse_repeated(columns: Any, name: str = "X") -> None:
-    """Raise ValueError if some columns, a pandas index, have the same name."""
+    """Raise ValueError if column names, in a pandas index, are repeated."""
     twice = columns[columns.duplicated()].unique()
     if len(twice):
         raise ValueError(

@@ -19,7 +19,8 @@ ALIKE = "weighted alike"
 _MOST_ITEMS = 6
 # Largest number of features that are listed with what clusters explain of them.
 _EXPLAINED = 5
-# First characters of formulas in a spreadsheet; and a pattern of numbers with either decimal mark.
+# Formulas in a spreadsheet begin with one of these characters. Signed numbers, with either decimal
+# mark, are no formulas.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _SIGNED_NUMBER = re.compile(r"[+-]*[\d.,]*([eE][+-]?\d+)?%?")
 # How error messages name a feature.

@@ -143,7 +143,7 @@ def have_finite_squares(rows: NDArray) -> bool:
 class Totals:
     """Totals of the first pass, which later passes must reproduce."""
 
-    moments: Moments  # in the input's units
+    moments: Moments  # moments in the input's units
     eps: float  # relative rounding of the input's values
     # Totals as in `Seen`, (n_features + 2,); None if the rows are read only once.
     some: FloatArray | None

@@ -324,7 +324,7 @@ def _try_alone(
     name: str,
 ) -> None:
     """Make calls one by one; raise DeadlyBlockError for the first that kills every worker."""
-    logger.warning("workers died that had %s; trying %d block(s) one by one", name, len(calls))
+    logger.warning("workers with tasks of %s died; trying %d block(s) one by one", name, len(calls))
     for call in calls:
         alone = GroupTasks(graph.nodes, graph.arguments, without_data(((call,),)), True)
         try:
@@ -505,7 +505,7 @@ def _seceded() -> Iterator[None]:
 
     left = False
     with contextlib.suppress(Exception):
-        get_worker()  # raises outside of tasks
+        get_worker()  # this raises an error outside of tasks
         secede()
         left = True
     try:
@@ -547,7 +547,7 @@ async def _watched(client: Any, work: Callable[[], Awaitable[Any]]) -> Any:
 
 
 async def _end_of_patience_with_pauses(client: Any, patience: float) -> ClusterLostError:
-    """Return an error if no workers but paused ones have had tasks for too long; warn before.
+    """Return an error if only paused workers have had tasks for too long; warn before.
 
     dask gives paused workers no task, and takes none back from them. A worker stays paused if its
     memory is in use outside of tasks, by modules and the allocator, and then a fit would wait for

@@ -90,7 +90,7 @@ class Survey:
     # are not much larger.
     larger_sample: Sample | None = None
     drawn: str = ""  # digest of the sampled rows and their weights in the input's units
-    distortion: Distortion = SQUARED_EUCLIDEAN  # in the model's coordinates
+    distortion: Distortion = SQUARED_EUCLIDEAN  # distortion in the model's coordinates
     partial: bool = False  # whether values are missing
     spread: float = 1.0  # mean distance of the rows from their mean
     # Column of each feature, (n_features,), if columns have several.
@@ -111,7 +111,7 @@ class Survey:
     def transformed(
         self, coordinates: FeatureCoordinates, change: Callable[[NDArray], NDArray]
     ) -> Survey:
-        """Return the survey in other coordinates, for which a function changes its rows."""
+        """Return the survey in other coordinates, to which a function transforms its rows."""
         rows, weights = change(self.core.rows), self.core.weights
         if isinstance(rows, SparseRows):
             variance = Moments.of_sparse(rows, weights).variance
@@ -535,7 +535,7 @@ class _Draw:
         return joined._below(joined._bound(self.n_drawn + 1))
 
     def _bound(self, n_drawn: int) -> float:
-        """Return the key that follows the smallest `n_drawn`; 1 if there is none."""
+        """Return the key that follows the `n_drawn` smallest ones; 1 if there is none."""
         return float(np.partition(self.keys, n_drawn)[n_drawn]) if len(self.keys) > n_drawn else 1.0
 
     def _below(self, bound: float) -> Self:

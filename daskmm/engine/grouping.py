@@ -105,7 +105,7 @@ def grouped_by_holder(
 
 
 def _held_together(keys: Sequence[Key], holders: Mapping[Key, Sequence[str]]) -> tuple[Key, ...]:
-    """Return the most keys such that every worker that holds the first one holds all of them."""
+    """Return as many keys as possible that are all on each worker that holds the first one."""
     held = {key: frozenset(holders[key]) for key in keys if holders.get(key)}
     if not held:
         return ()
@@ -117,7 +117,7 @@ def _held_together(keys: Sequence[Key], holders: Mapping[Key, Sequence[str]]) ->
 
 
 def consecutive_groups(n_calls: int, least: int) -> Groups:
-    """Return groups of consecutive calls with one record each: `least` to twice as many.
+    """Return groups of consecutive calls with one record each: from `least` to twice `least`.
 
     If there are fewer calls than that, each is a group.
     """

@@ -36,7 +36,7 @@ class Call(NamedTuple):
 
     number: int  # number of the call in the pass
     arguments: Arguments  # a `TaskRef` is replaced by the value of the node with that key
-    # Nodes to run before it, in order, each with the values to delete afterwards.
+    # Nodes to run before the call, in order, each with the keys of values to delete afterwards.
     steps: tuple[tuple[GraphNode, tuple[Key, ...]], ...]
     spent: tuple[Key, ...]  # values to delete once the arguments are complete
 
@@ -47,7 +47,7 @@ class Group(NamedTuple):
     queues: tuple[tuple[Call, ...], ...]  # calls that each thread makes, in ascending order
     inputs: tuple[Key, ...]  # values that other tasks make for them
     persisted: tuple[Key, ...]  # persisted values that should be in the worker's memory
-    n_calls: int  # of the whole pass
+    n_calls: int  # number of calls of the whole pass
 
     @property
     def calls(self) -> Iterator[Call]:
@@ -88,7 +88,7 @@ class GroupQueue:
 class PartialSums:
     """Sums of the records of some calls, merged along the tree of `daskmm.engine.merge_tree`."""
 
-    n_calls: int  # of the whole pass
+    n_calls: int  # number of calls of the whole pass
     # First call of a subtree -> (sum of its records, call after its last one).
     parts: dict[int, tuple[Any, int]] = field(default_factory=dict)
     # Calls that were not made, because their persisted data were elsewhere or the worker gave them

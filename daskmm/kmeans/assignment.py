@@ -68,7 +68,7 @@ def blockwise(
             # A callable kernel may refuse values itself, but cannot name the row.
             check_finite(some.astype(np.float64), position, part.start)
             raise
-        if not finite:  # the coded rows have the columns of the table, `z` has features
+        if not finite:  # `some` has the table's columns, `z` has features
             check = check_infinite if partial else check_finite
             check(some.astype(np.float64), position, part.start)
         check_domain(z, position, part.start, distortion, partial)

@@ -115,8 +115,9 @@ class DistanceProfile(NamedTuple):
 
     # Median distance of each cluster's rows to its centre, as the model measures it, (n_clusters,).
     typical: FloatArray
-    # Distances of all rows, as users see distances, divided by the typical distance of their
-    # cluster, in ascending order; and the share of the rows that are not farther, (2, n).
+    # The first line has the distances of all rows, as users see distances, divided by the typical
+    # distance of their cluster, in ascending order. The second line has, for each of them, the
+    # share of the rows that are not farther, (2, n).
     relative: FloatArray
     power: MembershipPower  # power at which memberships are probabilities
 

@@ -97,12 +97,12 @@ class Bounds:
     searched: list[int] = field(default_factory=list)
     # Centres of the last step, (n_clusters, n_features); None before its end.
     summed: FloatArray | None = None
-    # Whether each centre has moved since that step, (n_clusters,).
+    # Whether each centre has moved since the last step, (n_clusters,).
     stale: NDArray[np.bool_] = field(default_factory=lambda: np.ones(0, np.bool_))
-    # First row of a block -> whether rows have entered or left each cluster since that step,
+    # First row of a block -> whether rows have entered or left each cluster since the last step,
     # (n_clusters,).
     changed: dict[int, NDArray[np.bool_]] = field(default_factory=dict)
-    # First row of a block -> weights and sums of its clusters in that step.
+    # First row of a block -> weights and sums of its clusters in the last step.
     kept: dict[int, tuple[FloatArray, FloatArray]] = field(default_factory=dict)
     # Centres near each row at the last step over all centres, (n_rows, n_listed); None if they are
     # not listed.

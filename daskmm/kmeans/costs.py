@@ -37,7 +37,7 @@ LAST_STEPS = 3
 # With many clusters there are fewer: this number times the root of the rows per cluster (measured:
 # 1 to 6).
 HARD_STEPS, _LARGER_STEPS, _STEPS_OF_MANY = 30, 80, 3.0
-# Number of hard steps of all recombined starts, per start; number of starts that take steps on the
+# Number of hard steps of recombined starts, per start, and number of starts that take steps on the
 # larger sample and over the table.
 _RECOMBINED_STEPS, _RECOMBINED_STEPS_OF_MANY, _SURVIVORS = 25, 12, 3
 # Number of exchanges of clusters, and of hard steps after the last one.
@@ -62,7 +62,8 @@ _ROWS, _MANY_ROWS, _PRODUCTS = 1024, 4096, 1 << 29
 # Largest numbers of rounds of exact medians, of updates of the Mahalanobis matrix, and of refits of
 # a fit with empty clusters.
 MEDIAN_ROUNDS, TURNS, REFITS = 20, 20, 10
-# Number of rounds in which clusters that are too large are divided; passes of a trimmed hard step.
+# Number of rounds in which clusters that are too large are divided, and of passes of a trimmed hard
+# step.
 _TYPICAL_ROUNDS, _TRIMMED_PASSES = 3, 3
 
 
@@ -288,7 +289,7 @@ class CenterCosts:
         return Cost(most=MEDIAN_ROUNDS)
 
     def labels(self) -> Cost:
-        """Return the cost of the labels of rows in memory; those of lazy rows are lazy."""
+        """Return the cost of the labels of rows in memory; labels of lazy rows are lazy."""
         if self.layout.lazy:
             return Cost()
         states = 0.0 if self._bounded else 1.0  # bounds give most labels

@@ -60,8 +60,8 @@ def split_coincident(
     before = replace(outcome.run.state, s=-np.inf)
     sums = problem.sums([before])[0]
     spare = repeated_centers(before, problem.yardstick(sums))
-    # Their clusters count as empty: their rows cost almost the same at the centres that they
-    # coincide with.
+    # Clusters of coincident centres count as empty: their rows cost almost the same at the centres
+    # with which these coincide.
     emptied = replace(sums, weights=np.where(spare, 0.0, sums.weights))
     state = problem.update.relocation(before.centers, emptied, before)
     n_split = int((state.centers != before.centers).any(axis=1).sum())

@@ -192,7 +192,7 @@ def _annealed(fit: CentersFit) -> CentersFit:
 
 
 def _hedged(fit: CentersFit) -> CentersFit:
-    """Take hard steps from the start, too.
+    """Also take hard steps from the starting centres.
 
     Fits on samples do this as well. The steps take little of a fit, and where clusters are far
     apart they sometimes end .2 % lower.
@@ -442,7 +442,7 @@ def _from_nearby(
     n_rows, p = core.rows.shape
     step = max(1, n_rows // max(_ROWS_NEARBY, _ROWS_PER_FEATURE * p))
     rows, weights = core.rows[::step], core.weights[::step]
-    # In the table's dtype, if it holds them: single precision takes a third of the time.
+    # Rows take the table's dtype if it can hold them: single precision takes a third of the time.
     hard, same = update.start(start, -np.inf), Coordinates.identity(p)
     seen = rows.astype(dtype, copy=False) if _fits(rows, dtype) else rows
     nearest = map_rows(labels_of, seen, same, hard)

@@ -119,7 +119,7 @@ class Updates:
     """Records of all rows so far."""
 
     s: float  # the power of all records
-    distortion: Distortion  # in the model's coordinates
+    distortion: Distortion  # distortion in the model's coordinates
     reservoir: Reservoir  # sample of the rows
     records: KeyedRecords[Majorizer] = field(default_factory=KeyedRecords)  # records of the calls
     weight_since: float = 0.0  # weight of the rows that came after the last search
@@ -324,7 +324,7 @@ class _Visit(Sums):
 
 
 class _Drawing(NamedTuple):
-    """Draws rows for a sample: its size, the bound of priorities, and the seed."""
+    """How rows are drawn for a sample: its size, the bound of priorities, and the seed."""
 
     size: int
     bound: float

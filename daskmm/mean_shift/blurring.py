@@ -220,8 +220,8 @@ def _piece(block: Block, coordinates: Coordinates) -> list[_Piece]:
 class Blurred:
     """Result of blurring."""
 
-    final: Neighborhood  # after the last iteration
-    feature_weights: FloatArray  # after the last iteration
+    final: Neighborhood  # representatives after the last iteration
+    feature_weights: FloatArray  # weights after the last iteration
     labels: Labels  # cluster of each row, the heaviest first, (n_rows,)
     modes: FloatArray  # mode of each cluster in the model's coordinates, (n_clusters, n_features)
     cluster_weights: FloatArray  # sum of the sample weights of each cluster, (n_clusters,)

@@ -169,7 +169,7 @@ class Compressed:
     positions: FloatArray  # means of the rows, in the model's coordinates, (n, n_features)
     # Variances of the rows around them; 0 in features of negligible weight.
     scatter: FloatArray
-    multiplicity: FloatArray  # as in `Representatives`, (n,)
+    multiplicity: FloatArray  # multiplicities as in `Representatives`, (n,)
     own: FloatArray
     centers: FloatArray  # centres of their cells, (n, n_used)
 

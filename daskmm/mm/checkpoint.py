@@ -224,7 +224,7 @@ class Checkpoint(Journal):
 
     def _withdraw(self) -> None:
         """Remove the files of a fit that could not start."""
-        with contextlib.suppress(OSError):  # must not replace the error of the fit
+        with contextlib.suppress(OSError):  # an error here must not replace that of the fit
             self._states.remove()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -258,7 +258,7 @@ class Checkpoint(Journal):
             # The input cannot be used: nobody will resume this fit.
             self._withdraw()
         elif self._unwritten and self.data:
-            with contextlib.suppress(OSError):  # must not replace the error of the fit
+            with contextlib.suppress(OSError):  # an error here must not replace that of the fit
                 self._write()
         reason = error or stopped
         if reason is not None and self._states.own:

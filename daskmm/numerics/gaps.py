@@ -40,7 +40,8 @@ FloatArray = NDArray[np.float64]
 # tested on the second.
 Halves = tuple[NDArray[np.int64], NDArray[np.int64]]
 
-# Thresholds of a gap: the density between two groups relative to theirs, and the evidence.
+# Thresholds of a gap: the density between two groups relative to that of the groups, and the
+# evidence.
 DENSITY, EVIDENCE, PER_FEATURE = 0.65, 2.4, 5.0
 # Largest overlap; also the overlap of groups whose medians are not in the order of their means.
 WIDEST = 10.0

@@ -84,7 +84,7 @@ class WhitenedCoordinates:
 
     @property
     def scale(self) -> FloatArray:
-        """Ones: features are not scaled one by one."""
+        """Ones, since features are not scaled one by one."""
         return np.ones_like(self.mean)
 
     @property
@@ -115,12 +115,12 @@ class SphereCoordinates:
 
     @property
     def mean(self) -> FloatArray:
-        """Zeros: angles are those seen from the origin."""
+        """Zeros, since angles are measured at the origin."""
         return np.zeros(self.n_features)
 
     @property
     def scale(self) -> FloatArray:
-        """Ones: features are not scaled one by one."""
+        """Ones, since features are not scaled one by one."""
         return np.ones(self.n_features)
 
     def to_model(self, rows: NDArray) -> FloatArray:

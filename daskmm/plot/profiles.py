@@ -181,7 +181,7 @@ def _draw(profiles: Profiles) -> Figure:
     features = np.argsort(-profiles.separation, kind="stable")[:MOST_COLUMNS]
     names = [short_name(profiles.names[feature]) for feature in features]
     body = max(1.3, (0.25 if len(clusters) <= _MOST_COUNTS else 0.14) * len(clusters))
-    # Fonts draw characters that they lack wide or as escapes, so escapes are counted.
+    # A font draws a character that it lacks as a wide box or an escape, so escapes are counted.
     height = 1.5 + 0.075 * min(max(len(ascii(name)) for name in names), 24) + body
     width = max(5.6, 3.6 + 0.2 * len(features))
     figure = new_figure(figsize=(width, height))

@@ -34,7 +34,8 @@ class Separation:
     # other centre: the simplified silhouette; for mixtures, the mean probability.
     score: float
     clear: float  # share of the rows that are clearly in their cluster
-    # The same of each cluster; NaN for few rows in the sample, (n_clusters,).
+    # Share of each cluster's rows that are clearly in it; NaN for few rows in the sample,
+    # (n_clusters,).
     clear_by_cluster: FloatArray
     by_probability: bool  # whether the model is a mixture
 

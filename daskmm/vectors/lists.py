@@ -26,7 +26,7 @@ class SortedRows:
     """The rows of a table sorted by cluster, in files that are mapped into memory."""
 
     rows: NDArray  # rows in the dtype of the table, (n_rows, n_features)
-    numbers: NDArray[np.int64]  # of each row in the table, (n_rows,); they ascend within a cluster
+    numbers: NDArray[np.int64]  # row numbers in the table, (n_rows,), ascending within a cluster
     # First row of each cluster, and the number of rows at the end, (n_clusters + 1,).
     offsets: NDArray[np.int64]
 

@@ -11,7 +11,7 @@ struct CellRows {
 };
 
 struct GreedyChoice {
-  static constexpr Index ABREAST = 4;  // rows drawn that are compared with a row at once
+  static constexpr Index ABREAST = 4;  // drawn rows that a row is compared with at once
 
   const Greedy& a;
   const Index p, trials, most;  // `trials` is a multiple of ABREAST
@@ -87,7 +87,8 @@ struct GreedyChoice {
     take(c, own, 0);
     return drawn[0];
   }
-  // Choose the best of some rows, drawn by cost in a cell that is drawn by cost; −1: no cost is left.
+  // Choose the best of some rows, drawn by cost in a cell that is drawn by cost; or return −1 if no
+  // cost is left.
   int64_t next(const double* uniforms) {
     double total = 0.0;
     for (Index c = 0; c < a.n_cells; c++) total += costs[c];

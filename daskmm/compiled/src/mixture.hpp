@@ -13,18 +13,18 @@ template <class R> struct MixtureSums : Entry {
 
   const Mixture& a;
   const Index p = a.p, k = a.k, tile = a.tile;
-  const Index width = rounded_up(p, L > LINES ? L : LINES);  // whole vectors and blocks of lines
+  const Index width = rounded_up(p, L > LINES ? L : LINES);  // fills whole vectors and blocks of lines
   const Index most = LISTED_NUMBERS > 16 * width ? LISTED_NUMBERS / width : 16;  // rows written at a time
   const bool shared = a.n_factors == 1;  // whether there is one factor for all components
   Index factor_size = 0;
   double *z, *panels;                  // rows, shifted by the origin; the same, transposed
   double* d;                           // (component, row): log densities, then responsibilities
-  double* pull;                        // the same of u, the weights of rows of t distributions
+  double* pull;                        // (component, row): weights u of t distributions
   double *v, *least, *density, *best;  // per row; `best` is the most probable component
   double *origin, *means, *factors;    // factors come in blocks of four columns
-  double *whitened, *apart;            // means times a shared factor; a panel's differences
-  double *weights, *roots, *listed;    // of the rows that a component's sums take
-  double *sums, *squares, *scatters;   // of a component; of all
+  double *whitened, *apart;            // means times a shared factor, and a panel's differences
+  double *weights, *roots, *listed;    // weights of the rows that a component's sums take
+  double *sums, *squares, *scatters;   // sums of one component, and scatters of all
   int32_t* rows;
 
   explicit MixtureSums(const Mixture& a) : a(a) {

@@ -30,7 +30,7 @@ template <class T, int C, int N> INLINE void add_products(const T* a, Index a_st
     }
   }
 }
-// Write such sums, or add them.
+// Write the sums of `add_products`, or add them.
 template <class T, int C, int N, bool ADD = false>
 INLINE void multiply_panel(const T* a, Index a_step, const T* b, Index b_step, Index n, T* out,
                            Index out_step, Index a_next = 1) {

@@ -1,6 +1,6 @@
 // Weights of a soft step: ratios r = d/m of a row's distances to its smallest one become r^(s−1).
-// With AVX-512, table look-ups in registers replace the division and half of the series: soft steps
-// with few clusters take 12 to 17 % longer without.
+// With AVX-512, table look-ups in registers replace the division and half of the series: without
+// them, soft steps with few clusters take 12 to 17 % longer.
 #pragma once
 #include "logarithms.hpp"
 
@@ -188,8 +188,8 @@ void weigh_all(T* d, Index tile, Index k, Index b, const RowNumbers<T>& of, cons
 }
 #endif
 
-// Weights that are not negligible, by centre: of centre j those from firsts[j] to firsts[j + 1].
-// Rows are kept in T, beside the vectors that they come from.
+// Weights that are not negligible, centre by centre: those of centre j go from firsts[j] to
+// firsts[j + 1]. Row numbers are stored as T, like the vectors that they come from.
 template <class T> struct Listed {
   int64_t* firsts;
   T *rows, *excess, *phi;
@@ -215,7 +215,7 @@ template <class T> INLINE Index list_rows(const T* d, T limit, const RowNumbers<
     store(list.excess + end, excess);
     end += found;
 #else
-    if (count<T>(held) == 0) return;  // most vectors have none
+    if (count<T>(held) == 0) return;  // most vectors have no weight that counts
     for (int lane = 0; lane < n_lanes; lane++) {
       list.rows[end] = T(i + lane);
       list.excess[end] = excess[lane];
