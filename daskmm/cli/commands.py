@@ -19,6 +19,9 @@ MODELS = {
     "mean-shift": "WeightedBlurringMeanShift",
 }
 
+# Value of --keep for every column.
+ALL = "all"
+
 _DASKMM = """\
 Cluster data larger than memory, and find the features that make the clusters.
 
