@@ -394,7 +394,7 @@ def reduce_graph(
         nodes = {key: Task(key, run_queue, queue, function, shared) for key in keys}
         return merge(schedule(nodes, keys)).total
     finally:
-        queue.close()  # even if the pass was interrupted
+        queue.close()  # this ends the tasks of an interrupted pass, too
 
 
 def _in_memory(blocks: RowBlocks) -> RowBlocks:
