@@ -29,8 +29,8 @@ FloatArray = NDArray[np.float64]
 
 # Rows drawn per new cluster. More rows would take more memory, and hardly lower the cost of a tree.
 ROWS_PER_CLUSTER = 48
-# Number of hard steps within a cluster, the relative change that ends them, and how far they move
-# centres relative to the way to the means.
+# At most _MAX_ITER hard steps divide a cluster. A relative change below _TOL ends them. They move
+# centres by _RELAXATIONS times the way to the means.
 _MAX_ITER, _TOL, _RELAXATIONS = 20, 1e-3, (1.5,)
 
 

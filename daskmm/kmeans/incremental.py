@@ -186,7 +186,7 @@ class ShorterMemory:
 
     @property
     def wins(self) -> bool:
-        """Whether new rows have cost less at its centres."""
+        """Whether new rows have cost less at the centres of the shorter memory."""
         return self.longer_cost > (1.0 + _WINS) * self.cost
 
 

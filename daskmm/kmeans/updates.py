@@ -344,7 +344,7 @@ class CentersProblem:
 
     def steps(self, states: Sequence[CenterState]) -> list[Step[CenterState]]:
         """Take one MM step of each state, in one pass."""
-        with one_blas_thread():  # entered once, as this takes as long as a short step
+        with one_blas_thread():  # entering takes as long as a short step, so sums share it
             found, bounds = self.sums(states), self._bounds.present(len(states))
             steps = [self._step(*of_one) for of_one in zip(states, found, bounds, strict=True)]
         if not self.update.trim:

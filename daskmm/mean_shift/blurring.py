@@ -87,7 +87,7 @@ class BlurringRecord:
 
 @dataclass(frozen=True)
 class Phase:
-    """Iterations that start from the data."""
+    """A series of iterations that starts from the data."""
 
     name: str  # name of the stage in records
     iterations: int  # largest number of iterations
