@@ -65,7 +65,7 @@ _NAMELESS = "Unnamed: "
 class CsvFormat:
     """The format of csv files."""
 
-    separator: str  # between fields
+    separator: str  # the character between fields
     decimal: str  # the decimal mark
     encoding: str  # encoding of the text
     names: tuple[Any, ...]  # names of the columns, or their numbers if there is no header
@@ -369,7 +369,7 @@ def _n_comments(lines: Sequence[str]) -> int:
 class _Try:
     """An attempt to read the first lines of a file with a separator and a decimal mark."""
 
-    separator: str  # between fields
+    separator: str  # the character between fields
     decimal: str  # the decimal mark
     n_fields: int  # number of fields of the first line
     header: int  # number of lines up to the end of the header; 0 if the first line is all numbers
@@ -394,7 +394,7 @@ class _Try:
 
     @property
     def score(self) -> tuple[bool, bool, float, int]:
-        """Sort key: equal numbers of fields count most, then several fields, then numbers."""
+        """Key that sorts attempts: by equal numbers of fields, several fields, and numbers."""
         several = self.n_fields > 1 or (self.uneven is not None and self.uneven[1] > 1)
         return self.uneven is None and several, several, self.numeric, self.n_fields
 

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.data.blocks import Position
+from daskmm.data.blocks import Block
 from daskmm.engine.moments import Sample
 from daskmm.engine.passes import Passes
 from daskmm.kmeans.assignment import nearest_of
@@ -106,22 +106,17 @@ def _threshold(found: Histogram, dropped: int, below: float, wanted: float) -> T
 
 
 def _distances(
-    rows: NDArray,
-    weights: FloatArray | None,
-    position: Position,
+    block: Block,
     coordinates: Rows,
     state: CenterState,
 ) -> tuple[FloatArray, FloatArray]:
     """Return distances and weights of one block; rows without any value have no weight."""
-    labels, smallest = nearest_of(rows, position, coordinates, state)
-    held = np.ones(len(rows)) if weights is None else np.asarray(weights, dtype=np.float64)
-    return smallest, np.where(labels < 0, 0.0, held)
+    labels, smallest = nearest_of(block, coordinates, state)
+    return smallest, np.where(labels < 0, 0.0, block.masses)
 
 
 def _bins(
-    rows: NDArray,
-    weights: FloatArray | None,
-    position: Position,
+    block: Block,
     coordinates: Rows,
     states: tuple[CenterState, ...],
     within: Sequence[Threshold | None],
@@ -129,7 +124,7 @@ def _bins(
     """Return coarse histograms of one block's distances, or fine ones of those in a bin."""
     records = []
     for state, threshold in zip(states, within, strict=True):
-        smallest, held = _distances(rows, weights, position, coordinates, state)
+        smallest, held = _distances(block, coordinates, state)
         if threshold is None:
             found = Histogram.of(smallest, np.zeros(len(smallest), dtype=np.int64), held)
         else:
@@ -144,9 +139,7 @@ def _fine(distances: FloatArray, weights: FloatArray) -> Histogram:
 
 
 def _parted(
-    rows: NDArray,
-    weights: FloatArray | None,
-    position: Position,
+    block: Block,
     coordinates: Rows,
     states: tuple[CenterState, ...],
     limits: list[Threshold],
@@ -154,12 +147,12 @@ def _parted(
     """Return the sums of one block's rows below the bins of thresholds, and the rows in them."""
     records = []
     for state, threshold in zip(states, limits, strict=True):
-        smallest, held = _distances(rows, weights, position, coordinates, state)
+        smallest, held = _distances(block, coordinates, state)
         bins = smallest.view(np.int64) >> threshold.dropped
         kept = np.where(bins < threshold.bits, held, 0.0)
-        (below,) = center_sums(rows, kept, coordinates, (state,)).records
+        (below,) = center_sums(block.rows, kept, coordinates, (state,)).records
         inside = (bins == threshold.bits) & (held > 0)
-        records.append(_Parted(below, Sample(rows[inside], held[inside])))
+        records.append(_Parted(below, Sample(block.rows[inside], held[inside])))
     return PerStart(tuple(records))
 
 
@@ -167,25 +160,23 @@ def _whole(
     part: _Parted, before: Threshold, state: CenterState, coordinates: Rows
 ) -> tuple[CenterSums, Threshold]:
     """Add the nearest of the gathered rows to the sums of the others; return the threshold, too."""
-    rows, place = part.inside.rows, Position(0, 0)
-    smallest, held = _distances(rows, part.inside.weights, place, coordinates, state)
-    limit = _threshold(_fine(smallest, held), _FINE, before.below, before.wanted)
-    kept = held * limit.kept(smallest)
-    (sums,) = center_sums(rows, kept, coordinates, (state,)).records
+    block = Block(part.inside.rows, part.inside.weights)
+    limit = _threshold(
+        _fine(*_distances(block, coordinates, state)), _FINE, before.below, before.wanted
+    )
+    (sums,) = _kept_sums(block, coordinates, (state,), [limit]).records
     return part.below + sums, limit
 
 
 def _kept_sums(
-    rows: NDArray,
-    weights: FloatArray | None,
-    position: Position,
+    block: Block,
     coordinates: Rows,
     states: tuple[CenterState, ...],
     limits: list[Threshold],
 ) -> PerStart[CenterSums]:
     records: list[CenterSums] = []
     for state, threshold in zip(states, limits, strict=True):
-        smallest, held = _distances(rows, weights, position, coordinates, state)
+        smallest, held = _distances(block, coordinates, state)
         kept = held * threshold.kept(smallest)
-        records += center_sums(rows, kept, coordinates, (state,)).records
+        records += center_sums(block.rows, kept, coordinates, (state,)).records
     return PerStart(tuple(records))
