@@ -1,7 +1,7 @@
 """Choice of the number of clusters, without labels.
 
-The rule counts groups of rows that gaps in density divide; groups may have any shape, size and
-spread. k-means cuts the rows into cells, and cells that no gap divides are merged (see
+The rule counts groups of rows with gaps in density between them; groups may have any shape, size
+and spread. k-means cuts the rows into cells, and cells that no gap divides are merged (see
 :mod:`daskmm.auto.separation` and, for what a gap is, :mod:`daskmm.numerics.gaps`). Clusters without
 a gap between them count as one: if the centres of two round clusters of equal size are 2.5 standard
 deviations apart, the density between them is .88 of that at the centres.
@@ -86,7 +86,7 @@ class ClusterNumberPath:
 
     @property
     def n_clusters(self) -> int:
-        """The largest number of clusters that gaps divide; 1 if there are no clusters."""
+        """The largest number of clusters with gaps between them; 1 if there are no clusters."""
         return int(self.numbers[self.overlaps < 1].max(initial=1))
 
     def __repr__(self) -> str:
@@ -106,7 +106,7 @@ def follow_n_clusters(
     n_rows: int = SAMPLE_ROWS,
     mixed: MixedCoordinates | None = None,
 ) -> ClusterNumberPath:
-    """Count the groups of a sample that gaps divide, by the rule of this module.
+    """Count the groups of a sample with gaps between them, by the rule of this module.
 
     The sample, in the model's coordinates, is that of the first pass, of which at most `n_rows` are
     used. The seed draws these rows and the starts of k-means. Features with next to no variance,

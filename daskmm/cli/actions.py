@@ -19,7 +19,7 @@ import dask
 import zarr
 
 from daskmm import cluster, plot
-from daskmm.cli.commands import MODELS, Interrupted, UserError
+from daskmm.cli.commands import ALL, MODELS, Interrupted, UserError
 from daskmm.cli.model_options import parameters_of
 from daskmm.cli.printing import (
     describe_fit,
@@ -72,8 +72,6 @@ from daskmm.storage.remote import check_new, exists, inside, is_remote, local_pa
 DRIFT = 3
 # Models whose clusters have no names.
 _WITHOUT_NAMES = ("kernel", "multi-kernel")
-# Value of --keep for every column.
-ALL = "all"
 # Options that become `metric_params` of distortion="mixed".
 _OF_MIXED = ("dates", "unknown")
 # Seconds to wait for a scheduler.

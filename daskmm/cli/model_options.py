@@ -49,7 +49,7 @@ class Parameter:
 
     @property
     def words(self) -> list[str]:
-        """Words of the type, with quotation marks where a value is quoted."""
+        """Words that describe the type; values that are quoted keep their quotation marks."""
         return re.findall(r'"[^"]+"|\w+', self.kind)
 
     @property

@@ -293,7 +293,7 @@ def _label_in_memory(model: Any, X: Any, labels: NDArray, writer: LabelWriter) -
 
 def _refuse_other_rows(X: Any, n_labels: int) -> None:
     """Refuse a table with another number of rows than there are labels, if the number is known."""
-    n_rows = X.shape[0]  # an unknown one is NaN for dask arrays, lazy for frames
+    n_rows = X.shape[0]  # an unknown number is NaN for dask arrays, and lazy for frames
     if isinstance(n_rows, Integral) and n_rows != n_labels:
         raise ValueError(
             f"X has {n_rows:,} rows, but the model was fitted to {n_labels:,} rows. Give the rows "
@@ -372,7 +372,8 @@ def summarize(
 
 def _learned(model: Any) -> dict[str, Any]:
     """Return those entries of a summary that `partial_fit` changes."""
-    names, found = feature_names(model), {}
+    names = feature_names(model)
+    found: dict[str, Any] = {}
     if hasattr(model, "cluster_centers_"):
         found["cluster_names"] = cluster_names(model)
         if missing := missing_overall(model):

@@ -80,7 +80,7 @@ class EarlierModel:
     cluster_centers_: NDArray[np.float64]
     s_: float
     feature_weights_: NDArray[np.float64] | None
-    # Whether it is the earlier fit of the same estimator, as with `warm_start`.
+    # Whether the model is an earlier fit of the same estimator, as with `warm_start`.
     own: bool
 
 
@@ -498,7 +498,7 @@ def attributes_of_fit(fit: CentersFit) -> dict[str, Any]:
         found.update(coordinates_=coordinates, distortion_=fit.survey.distortion)
     complete = not fit.survey.partial and fit.survey.near is None
     if isinstance(coordinates, Coordinates) and complete:
-        found["_variance"] = fit.survey.variance * np.square(coordinates.scale)  # for reports
+        found["_variance"] = fit.survey.variance * np.square(coordinates.scale)  # reports need this
     if isinstance(coordinates, WhitenedCoordinates):
         found["precision_"] = coordinates.whitening @ coordinates.whitening.T
     return found

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from daskmm.auto.n_clusters import ClusterNumberPath
-from daskmm.cluster._warnings import warn_user
 from daskmm.data.blocks import Layout
+from daskmm.data.errors import warn_user
 from daskmm.engine.first_pass import Survey, described_data
 from daskmm.engine.passes import Passes
 from daskmm.kmeans.method import Method

@@ -38,8 +38,8 @@ def with_shared_texts(doc: str) -> str:
 TEXTS = {
     "n_clusters": """
 n_clusters : int or "auto", default=8
-    Number of clusters; "auto" chooses one on the sample of the first pass. It counts
-    groups that gaps in density divide, and is 1, with a warning, if there are none: see
+    Number of clusters; "auto" chooses one on the sample of the first pass. It counts groups with
+    gaps in density between them, and is 1, with a warning, if there are none: see
     `daskmm.selection.choose_n_clusters`.
 """,
     "max_clusters": """
@@ -326,7 +326,7 @@ far. Frames are coded block by block; finding the levels of lazy frames takes on
 columns of categories. `cluster_centers_` holds means and shares, with one column per level (see
 `columns_`), and an `init` array has the same columns. `summary_` and `level_shares_` are tables for
 people to read, and `value_shares_` is the share of each cluster's rows that have a value in each
-column. ``n_clusters="auto"`` counts clusters that gaps divide among the rows without missing
+column. ``n_clusters="auto"`` counts clusters with gaps between them among the rows without missing
 values, and all columns count alike: if few of many columns tell clusters apart, it may find only 1.
 
 With missing values, a distance is the sum over the features in which the row has a value, and a

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.cluster._fitted_centers import FittedCenters
-from daskmm.cluster._warnings import warn_user
+from daskmm.data.errors import warn_user
 from daskmm.data.names import listed
 
 # A cluster holds nearly no rows if it has at most the share _SHARE of them, or at most _ROWS rows.

@@ -37,7 +37,7 @@ _FARTHER = 1.5
 _GRADED = ("number", "trend")
 # Names of a cluster that hardly differs from all rows, and of one without rows.
 _AVERAGE, _EMPTY = "average", "empty"
-# Dates whose mean direction on the circle of the year is shorter are spread over the year.
+# Dates are spread over the year if their mean direction on its circle is shorter than this.
 _SPREAD_OVER_YEAR = 0.3
 COLUMNS = ("cluster_name", "cluster_size", "cluster_share")
 # Names of the means of coded values, by the kind of a mixed column.

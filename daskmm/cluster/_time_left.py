@@ -14,8 +14,8 @@ from daskmm.mean_shift.costs import FULL_SWEEPS
 from daskmm.mm.driver import CALM_ITERATIONS as CALM_STEPS
 from daskmm.mm.driver import IterationRecord, Run
 
-# Number of hard steps that is assumed to be left before any change is known, and the exponent with
-# which changes are assumed to fall until more of them are known (measured: 1.3 to 2).
+# Before any change is known, this number of hard steps is assumed to be left. Until more changes
+# are known, they are assumed to fall with this exponent (measured: 1.3 to 2).
 _FIRST_STEPS, _FALL = 10, 1.4
 # Share of its iterations that an annealing is assumed to have left when it takes longer than
 # planned.

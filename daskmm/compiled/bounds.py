@@ -82,7 +82,7 @@ def add_moves(moving: Moving, order: NDArray[np.intp], own: slice, found: Moves)
     squares = moving.centers[own] @ (-2.0 * moving.centers.T)
     squares += norms
     squares += norms[own, None]
-    np.maximum(squares, 0.0, out=squares)  # rounding makes those of equal centres negative
+    np.maximum(squares, 0.0, out=squares)  # rounding makes distances of equal centres negative
     lines = np.arange(len(squares))
     squares[lines, lines + own.start] = np.inf
     n_listed = found.around.shape[1]

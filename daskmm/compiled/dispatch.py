@@ -302,7 +302,7 @@ def _center_fields(prepared: PreparedCenters, dtype: np.dtype) -> dict[str, Any]
     norms, reaches = np.full(k + k % 2, np.inf), np.full(k + k % 2, np.inf)
     norms[:k] = 0.0 if partial else constants.sum(axis=1)
     if distortion.code == Logistic.code:
-        # The errors of row terms are relative to 1 for each feature, not to the term.
+        # The error of a row's term grows with the number of features, not with the term.
         sizes = sizes + p
     reaches[:k] = sizes
     bounded = distortion.squared and not partial

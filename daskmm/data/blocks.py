@@ -55,7 +55,7 @@ class Layout:
     rows: tuple[int, ...] | None  # number of rows of each block; None if unknown
     n_blocks: int
     n_features: int
-    dtype: np.dtype  # of the input
+    dtype: np.dtype  # dtype of the input
     lazy: bool  # whether dask makes the blocks; otherwise they are views of an array in memory
     # Grid of lazy pixels, whose blocks are windows of the grid instead of consecutive rows; None
     # for other tables.

@@ -94,7 +94,7 @@ class Watch:
                         "as they were in the first pass: distances from the centres overflow "
                         "float64. Scale the data first."
                     )
-        if getattr(record, "fault", None) is not None:  # the pass will raise it
+        if getattr(record, "fault", None) is not None:  # the pass will raise this error
             return Seen(record, np.zeros(rows.shape[1] + 2))
         return Seen(record, self._totals_of_some(rows, weights))
 

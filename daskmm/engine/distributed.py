@@ -232,7 +232,7 @@ def persist_on(client: Any, graph: TaskGraph, name: str) -> dict[Key, tuple[Any,
         if killed := _killed(made):
             suspects = tasks.calls_of(error.task for error in killed.values())
             for future in killed:
-                future.release()  # otherwise the scheduler remembers that it failed
+                future.release()  # otherwise the scheduler remembers the failure
             raise _SuspectedError(suspects, [future for future in made if future not in killed])
         places: dict[Key, tuple[Any, int]] = {}
         for future, calls in zip(made, tasks.calls, strict=True):
@@ -303,7 +303,7 @@ def _with_retries(
             logger.warning("the cluster was restarted; %s starts again", name)
             _check_futures(graph)
         except _SuspectedError as error:
-            finished = error.finished  # kept alive, so that they are not computed again
+            finished = error.finished  # these are kept alive, so that no task is computed again
             suspects = sorted(set(error.calls) - innocent)
             suspects = suspects or sorted(set(range(len(graph.arguments))) - innocent)
             _try_alone(client, graph, suspects, function, shared, name)

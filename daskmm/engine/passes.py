@@ -33,6 +33,7 @@ from daskmm.data.blocks import (
     visited_together,
 )
 from daskmm.data.dask_private import Task, TaskRef
+from daskmm.data.errors import warn_user
 from daskmm.data.grids import Grid
 from daskmm.data.lazy import delayed_rows
 from daskmm.data.validation import (
@@ -77,6 +78,12 @@ LOADED_ONCE_BYTES = 64 << 20
 # With fewer products per step (rows × features × clusters), Python's work between compiled loops
 # takes longer than the loops, and threads mostly wait for each other.
 _FEW_PRODUCTS = 1 << 18
+
+_SHUFFLED = (
+    "Workers shuffle the rows of X again in every pass, as after set_index or merge, which takes "
+    "most of the time of a fit. Keep X in their memory by persist='auto', or write it to parquet "
+    "files and fit to these."
+)
 
 
 class Passes:
@@ -232,6 +239,8 @@ class Passes:
             with one_blas_thread():
                 self.blocks = _in_memory(streamed)
             self._streamed = streamed
+        elif wanted and self._graph().is_shuffled:
+            warn_user(_SHUFFLED, UserWarning)
         try:
             yield
         finally:
@@ -384,7 +393,7 @@ def reduce_graph(
         nodes = {key: Task(key, run_queue, queue, function, shared) for key in keys}
         return merge(schedule(nodes, keys)).total
     finally:
-        queue.close()  # even if the pass was interrupted
+        queue.close()  # this ends the tasks of an interrupted pass, too
 
 
 def _in_memory(blocks: RowBlocks) -> RowBlocks:

@@ -45,7 +45,7 @@ class Group(NamedTuple):
     """Calls that one task makes."""
 
     queues: tuple[tuple[Call, ...], ...]  # calls that each thread makes, in ascending order
-    inputs: tuple[Key, ...]  # values that other tasks make for them
+    inputs: tuple[Key, ...]  # values that other tasks make for these calls
     persisted: tuple[Key, ...]  # persisted values that should be in the worker's memory
     n_calls: int  # number of calls of the whole pass
 
@@ -193,7 +193,8 @@ def run_queue(queue: GroupQueue, function: Callable[..., Any], shared: Arguments
         raise
 
 
-# Calls of each task of this worker that have not begun, by pass and first call of the task.
+# Numbers of the calls that have not begun, for each task of this worker; the keys are the pass and
+# the task's first call.
 _UNBEGUN: dict[tuple[str, int], set[int]] = {}
 # The latest tasks that have ended; they have no calls to give up.
 _ENDED: deque[tuple[str, int]] = deque(maxlen=256)

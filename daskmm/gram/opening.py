@@ -24,7 +24,7 @@ class Opening:
 
     passes: Passes | None  # passes over the rows; None for a precomputed matrix
     sample_weight: Any  # sample weights as the user gave them
-    rng: np.random.RandomState  # draws the seeds
+    rng: np.random.RandomState  # this draws the seeds
     scratch: Path  # folder for the duration of the fit
     context: FitContext
     table: Any  # X as given

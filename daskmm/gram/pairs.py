@@ -60,7 +60,7 @@ class RowGroup:
 
     @property
     def tiles(self) -> list[tuple[int, slice]]:
-        """Index of each tile row, and its rows as a slice of the group's."""
+        """Index of each tile row, and the slice of the group's rows that it has."""
         start = self.cuts[0].start
         return [
             (self.first_tile + i, slice(cut.start - start, cut.stop - start))

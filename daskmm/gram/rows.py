@@ -70,6 +70,6 @@ def _rows_of_block(position: Position, rows: Any, coordinates: Coordinates) -> l
 def over_rows(
     function: Callable[..., Any], rows: FloatArray, cuts: Iterable[slice], *shared: Any
 ) -> list[Any]:
-    """Return ``function(rows[cut], *shared)`` for each cut, in order."""
+    """Return ``function(rows[cut], *shared)`` for each slice in `cuts`, in order."""
     with one_blas_thread():
         return [*run_on_threads([functools.partial(function, rows[cut], *shared) for cut in cuts])]

@@ -247,7 +247,7 @@ class CenterCosts:
         return Cost(*self._iterations(annealing_steps(own.schedule) or HARD_STEPS), seconds)
 
     def _iterations(self, typical: int) -> tuple[int, int]:
-        """Return typical and most passes of iterations; one more scores unconverged runs."""
+        """Return typical and most passes of iterations, with one that scores unconverged runs."""
         most = self.method.schedule.max_iter
         each = _TRIMMED_PASSES if self.method.trim else 1
         return min(typical, most), each * (most + 1)

@@ -54,11 +54,11 @@ class CentersFit:
 
     problem: CentersProblem  # steps over all rows, in the model's coordinates
     survey: Survey  # survey in the model's coordinates
-    method: Method  # has the number of clusters and the schedule that are used
+    method: Method  # this has the number of clusters and the schedule that are used
     seeds: list[int]  # the seed of the first pass, then one per start
-    rng: np.random.RandomState  # draws more seeds for ``empty_cluster="restart"``
+    rng: np.random.RandomState  # this draws more seeds for ``empty_cluster="restart"``
     context: FitContext
-    # Centres to start from, in the input's units, (n_clusters, n_features); None without any.
+    # Centres to start from, in the input's units, (n_clusters, n_features); None if none are given.
     given: FloatArray | None = None
     # Feature weights of the given centres where weights are learned, (n_features,); equal by
     # default.

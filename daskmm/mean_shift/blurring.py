@@ -130,7 +130,7 @@ class Blurring:
     # cluster.
     merge_tol: float = 1e-6
     component_tol: float = 1e-5
-    count_components: bool = False  # whether to count them in every iteration
+    count_components: bool = False  # whether every iteration counts components
     lazy: bool = False  # whether the active dask scheduler computes
 
     def least_weight(self, weight: float) -> float:

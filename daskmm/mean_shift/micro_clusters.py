@@ -169,7 +169,7 @@ class Compressed:
     """A table as micro-clusters."""
 
     positions: FloatArray  # means of the rows, in the model's coordinates, (n, n_features)
-    # Variances of the rows around them; 0 in features of negligible weight.
+    # Variances of the rows around these means; 0 in features of negligible weight.
     scatter: FloatArray
     multiplicity: FloatArray  # multiplicities as in `Representatives`, (n,)
     own: FloatArray

@@ -87,7 +87,7 @@ class _States:
         """Write a new state, and remove all but the last ones."""
         self.folder.mkdir(parents=True, exist_ok=True)
         number, names = max(self.own, default=0) + 1, self.names()
-        while _name(number) in names:  # a damaged state, or something else
+        while _name(number) in names:  # this is a damaged state, or something else
             number += 1
         write_state(self.folder / _name(number), value)
         if self._mirror is not None:
@@ -308,7 +308,7 @@ def remove_checkpoint(path: str | Path) -> None:
             shutil.rmtree(states.folder / _work_of(states.read(number)), ignore_errors=True)
     states.remove()
     if not is_remote(path):
-        with contextlib.suppress(OSError):  # not empty
+        with contextlib.suppress(OSError):  # the folder is not empty
             states.folder.rmdir()
     if left := names_in(path):
         logger.warning("%s stays: %s is not a state that can be read.", path, sorted(left)[0])

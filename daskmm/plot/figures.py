@@ -196,7 +196,7 @@ def _characters(path: str) -> frozenset[int]:
 
     try:
         font = get_font(path)
-    except (OSError, RuntimeError):  # damaged, or of an unknown format
+    except (OSError, RuntimeError):  # the font is damaged, or of an unknown format
         return frozenset()
     return frozenset(font.get_charmap() if font.scalable else ())
 

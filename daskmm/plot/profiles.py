@@ -72,7 +72,7 @@ class Profiles:
         if not hasattr(model, "n_features_in_") or not hasattr(model, "mean_"):
             raise ValueError(
                 f"{type(model).__name__} has no features here: its kernel is precomputed, or its "
-                "clusters belong to another model, such as the leaves_ of a ClusterTree."
+                "clusters are those of another model, such as the leaves_ of a ClusterTree."
             )
         if sample is not None:
             sample, labels = drawn_rows(model, sample, labels)

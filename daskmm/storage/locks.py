@@ -88,7 +88,7 @@ def _make_folders(folder: Path, made: list[Path]) -> None:
     for each in reversed(missing):
         try:
             each.mkdir()
-        except FileExistsError:  # another process made it, or it is a file
+        except FileExistsError:  # another process made the folder, or there is a file
             if not each.is_dir():
                 raise
         else:

@@ -33,7 +33,7 @@ template <class R> struct BoundTest : Entry {
   INLINE double lowered(double lower, double distance, Index own) const {
     const double *reach = a.reach + own * a.n_shells, *farthest = a.farthest + own * a.n_shells;
     Vector<double> bound = everywhere(-INFINITE);
-    for (Index shell = 0; shell < a.n_shells; shell += LENGTH<double>) {  // `n_shells` fills whole vectors
+    for (Index shell = 0; shell < a.n_shells; shell += LENGTH<double>) {  // there are whole vectors of shells
       const Vector<double> inside = lower - load(farthest + shell), beyond = load(reach + shell) - distance;
       const Vector<double> least = inside < beyond ? inside : beyond;
       bound = least > bound ? least : bound;

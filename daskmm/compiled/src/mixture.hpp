@@ -13,7 +13,7 @@ template <class R> struct MixtureSums : Entry {
 
   const Mixture& a;
   const Index p = a.p, k = a.k, tile = a.tile;
-  const Index width = rounded_up(p, L > LINES ? L : LINES);  // fills whole vectors and blocks of lines
+  const Index width = rounded_up(p, L > LINES ? L : LINES);  // whole vectors and whole blocks of lines
   const Index most = LISTED_NUMBERS > 16 * width ? LISTED_NUMBERS / width : 16;  // rows written at a time
   const bool shared = a.n_factors == 1;  // whether there is one factor for all components
   Index factor_size = 0;

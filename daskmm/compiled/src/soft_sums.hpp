@@ -14,7 +14,7 @@ template <class T> struct SoftSums : Tile<T, T> {
   const bool exactly = a.code < PLAIN;                   // rows are transformed in double precision
   const bool few = a.ratio_limits != nullptr;            // most weights may be negligible
   const Index width = rounded_up(p, LENGTH<T>);          // numbers per line of `part`
-  const Index most = few ? (k / LISTED + 1) * rows : 0;  // listed weights
+  const Index most = few ? (k / LISTED + 1) * rows : 0;  // weights that can be listed
   Index listing_from = 0;
   Coordinates<T, Step> coordinates{a};
   RowNumbers<T> of;

@@ -45,7 +45,7 @@ template <> struct Series<float> {
 };
 // Tables by the first four bits of a mantissa: its reciprocal in 8 bits, and −log2 of this.
 constexpr double RECIPROCALS[16] = {256, 234, 221, 210, 200, 191, 182, 174,
-                                    167, 161, 155, 149, 144, 139, 134, 130};  // over 256
+                                    167, 161, 155, 149, 144, 139, 134, 130};  // these are divided by 256
 constexpr double LOGARITHMS[16] = {
     0.00000000000000000, 0.12963528041659547, 0.21209744060856844, 0.28575448233387735,
     0.35614381022527530, 0.42257117196425130, 0.49220535980130375, 0.55705650415127170,
@@ -69,7 +69,7 @@ template <class T> struct Tables {
       const int set = i / LENGTH<T>, lane = i % LENGTH<T>;
       reciprocals[set][lane] = T(RECIPROCALS[i] / 256.0);
       logarithms[set][lane] = power * T(LOGARITHMS[i]);
-      // `exp2` adds the integer in the lowest bits, of which these are the first four.
+      // `weigh_all` adds i to these bits again.
       T root = T(ROOTS[i]);
       Unsigned bits;
       __builtin_memcpy(&bits, &root, sizeof(T));
@@ -92,7 +92,7 @@ void weigh_all(T* d, Index tile, Index k, Index b, const RowNumbers<T>& of, cons
   const Table tables(how.power);
   const V one = everywhere(T(1)), zero = V{}, power = everywhere(how.power);
   const V lowest = everywhere(how.lowest), near = everywhere(T(1.0625));
-  const V round = everywhere(T(3) * T(uint64_t(1) << (Number<T>::mantissa - 5)));  // to sixteenths
+  const V round = everywhere(T(3) * T(uint64_t(1) << (Number<T>::mantissa - 5)));  // rounds to 1/16
   const Bits<T> of_one = (Bits<T>)one, fraction = Bits<T>{} + ((Unsigned(1) << Number<T>::mantissa) - 1);
   const Index n_groups = (b + GROUP * LENGTH<T> - 1) / (GROUP * LENGTH<T>);
   const Index n_turns = (k + 1) / 2 * n_groups;

@@ -238,7 +238,7 @@ class Bregman(Distortion):
         return np.where(beside, self.inside(centers), centers)
 
     def restricted(self, features: NDArray[np.bool_]) -> Bregman:
-        """Return the divergence between some of the features: by default the same for all."""
+        """Return the divergence between some of the features, by default the divergence itself."""
         return self
 
     def growth(self, rows: FloatArray, row_weights: FloatArray) -> tuple[float, FloatArray | None]:
