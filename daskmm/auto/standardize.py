@@ -88,7 +88,7 @@ def choose_scale(
     start, and otherwise threads of this process do.
     """
     n_clusters = min(n_clusters, _MOST_CLUSTERS)
-    own = _in_own_units(survey)
+    own = in_own_units(survey)
     scales = _trials(own.core, sample_rows(n_clusters), seed)
     deviations = np.sqrt(scales[0].variance[scales[0].varying])
     if not len(deviations) or _are_alike(deviations):
@@ -115,7 +115,7 @@ def _are_alike(deviations: FloatArray) -> bool:
     return bool(deviations.max() <= _ALIKE * small)
 
 
-def _in_own_units(survey: Survey) -> Survey:
+def in_own_units(survey: Survey) -> Survey:
     """Convert the result of the first pass to features that are not standardised."""
     scale = survey.coordinates.scale
     rows = survey.sample.rows * scale
