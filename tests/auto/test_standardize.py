@@ -4,8 +4,8 @@ import dask.array as da
 import numpy as np
 import pytest
 from _support import CountingSource, blobs
-from scipy.sparse import csr_array
-from sklearn.datasets import load_wine
+from scipy.sparse import csr_array, issparse
+from sklearn.datasets import load_iris, load_wine
 from sklearn.metrics import adjusted_rand_score
 
 from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans, load
@@ -14,6 +14,7 @@ from daskmm.engine.first_pass import first_pass
 from daskmm.engine.moments import Sample
 from daskmm.engine.passes import weighted_passes
 from daskmm.kmeans.trials import Trials, spawned
+from daskmm.selection import information_gain
 
 X, TRUTH = blobs(600, 4, 4, seed=1)
 LOUD = np.column_stack([X, 300 * np.random.default_rng(0).normal(size=(600, 2))])
@@ -170,8 +171,6 @@ def test_the_choice_reads_nothing_and_does_not_depend_on_chunks():
 
 
 def test_estimators_and_distortions_without_a_choice_of_scale_make_none():
-    with pytest.raises(ValueError, match="'standardize' parameter"):
-        EntropyPowerKMeans(4, standardize="auto").fit(X)
     rows = np.abs(LOUD)
     for settings in (
         {"distortion": "kl"},
@@ -183,6 +182,51 @@ def test_estimators_and_distortions_without_a_choice_of_scale_make_none():
         np.testing.assert_array_equal(model.scale_, 1)
         assert not hasattr(model, "standardize_path_")
     assert not hasattr(KMeans(4, random_state=0).fit(csr_array(rows)), "standardize_path_")
+
+
+@pytest.mark.parametrize(
+    ("rows", "given"),
+    [
+        (csr_array(LOUD), {}),
+        (LOUD, {"distortion": "manhattan"}),
+        (X, {"lam": "0.5*variance"}),
+    ],
+)
+def test_features_are_standardised_where_weights_leave_no_choice(rows, given):
+    model = EntropyPowerKMeans(4, random_state=0, **given).fit(rows)
+    assert not hasattr(model, "standardize_path_")
+    deviations = (rows.toarray() if issparse(rows) else rows).std(axis=0)
+    np.testing.assert_allclose(model.scale_, deviations, rtol=1e-6)
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_features_are_not_weighed_where_equal_weights_as_they_are_explain_as_much(lazy):
+    rows, _ = load_iris(return_X_y=True)
+    table = da.from_array(rows, chunks=(60, -1)) if lazy else rows
+    model = EntropyPowerKMeans(3, random_state=0).fit(table)
+    plain = PowerKMeans(3, standardize=False, random_state=0).fit(rows)
+    assert not model.standardize_path_.standardize
+    assert model.lam_ == model.lam_path_.lam == np.inf
+    np.testing.assert_array_equal(model.scale_, 1.0)
+    np.testing.assert_array_equal(model.feature_weights_, 0.25)
+    assert adjusted_rand_score(np.asarray(model.labels_), plain.labels_) == 1
+    # The gains are those of clusters, which the weights of features do not enter.
+    gains = model.standardize_path_.gains_as_they_are
+    np.testing.assert_array_equal(gains, model.lam_path_.gains[0])
+    assert gains.mean() > 0.95 * information_gain(rows, plain.labels_, random_state=0)
+
+
+def test_features_are_weighed_where_this_explains_more_than_features_as_they_are():
+    # On both scales, noise rules clusters of equal weights, so that k-means keeps the units.
+    rng = np.random.default_rng(1)
+    truth = rng.integers(4, size=600)
+    rows = rng.normal(size=(600, 23))
+    rows[:, :3] += 2 * rng.normal(size=(4, 3))[truth]
+    rows[:, :3] /= 4
+    weighted = EntropyPowerKMeans(4, random_state=0).fit(rows)
+    assert not KMeans(4, random_state=0).fit(rows).standardize_path_.standardize
+    assert weighted.standardize_path_.standardize
+    assert set(np.argsort(weighted.feature_weights_)[-3:]) == {0, 1, 2}
 
 
 @pytest.mark.parametrize("lazy", [False, True])
