@@ -344,7 +344,7 @@ class CenterRecipe:
         return replace(choices, update=trimmed, found=found).with_fitted(**fitted)
 
     def _choose_units(self, choices: Choices) -> Choices:
-        """Take features as they are, with equal weights, unless learned ones gain clearly more."""
+        """Take features as they are, with equal weights, unless learned weights matter."""
         path = choices.fitted.get("standardize_path_")
         if path is None or path.standardize or not self.model._weighs_features:
             return choices
@@ -353,7 +353,10 @@ class CenterRecipe:
             survey.core, learned.n_clusters, choices.seeds[0], choices.lazy, [np.inf]
         )
         path = replace(
-            path, gains_as_they_are=equal.gains[0], gains_standardized=learned.gains[learned.chosen]
+            path,
+            gains_as_they_are=equal.gains[0],
+            gains_standardized=learned.gains[-1],
+            gains_weighted=learned.gains[learned.chosen],
         )
         if not path.standardize:
             plain = CenterRecipe(clone(self.model).set_params(lam=np.inf))
