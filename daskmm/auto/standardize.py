@@ -70,7 +70,7 @@ class ScaleChoice:
 
     @property
     def standardize(self) -> bool:
-        """Whether the gain of standardised features is clearly larger, or learned weights matter."""
+        """Whether standardised features gain clearly more, or learned weights matter."""
         if not len(self.gains_standardized):
             return False
         before, after = np.median(self.gains_as_they_are), np.median(self.gains_standardized)
