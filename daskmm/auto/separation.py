@@ -39,7 +39,7 @@ _STEPS, _TOL = 20, 1e-3
 
 
 class Separation(NamedTuple):
-    """Groups of rows that gaps divide."""
+    """Groups of rows with gaps between them."""
 
     n_groups: int  # number of groups with gaps between them
     # Overlap of the two least separated groups, for 2, 3, … groups. It is less than 1 up to

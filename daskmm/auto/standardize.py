@@ -39,8 +39,9 @@ from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 
-# Share of the values beyond each of the two quantiles that bound a feature's range; share of the
-# range's length by which it is widened at each end; largest share of the rows that is left out.
+# A feature's range goes from one quantile to another; the share _TAIL of the values lies beyond
+# each. The range is widened by _WIDENING of its length at each end. At most the share _MOST_FAR of
+# the rows is left out.
 _TAIL, _WIDENING, _MOST_FAR = 0.02, 0.5, 0.05
 # Largest number of clusters in trials: with more, trials take longer than the fit.
 _MOST_CLUSTERS = 32

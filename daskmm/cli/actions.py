@@ -19,7 +19,7 @@ import dask
 import zarr
 
 from daskmm import cluster, plot
-from daskmm.cli.commands import MODELS, Interrupted, UserError
+from daskmm.cli.commands import ALL, MODELS, Interrupted, UserError
 from daskmm.cli.model_options import parameters_of
 from daskmm.cli.printing import (
     describe_fit,
@@ -65,8 +65,6 @@ from daskmm.storage.remote import check_new, exists, inside, is_remote, local_pa
 DRIFT = 3
 # Models whose clusters have no names.
 _WITHOUT_NAMES = ("kernel", "multi-kernel")
-# Value of --keep for every column.
-ALL = "all"
 # Options that become `metric_params` of distortion="mixed".
 _OF_MIXED = ("dates", "unknown")
 # Seconds to wait for a scheduler.
@@ -467,7 +465,8 @@ def _kept(out: str | Path) -> Iterator[None]:
     except (CheckpointError, LockedError):  # the checkpoint is that of another fit
         raise
     except BaseException:
-        # An object store is not asked whether a checkpoint exists, because it may be what failed.
+        # An object store is not asked whether a checkpoint exists, because the store may have
+        # failed.
         if is_remote(out) or (Path(out) / CHECKPOINT).is_dir():
             holds = "may hold" if is_remote(out) else "holds"
             print(
@@ -484,8 +483,8 @@ def _interrupted_at_once() -> Iterator[None]:
     def interrupt(*_: Any) -> None:
         raise Interrupted
 
-    here = threading.current_thread() is threading.main_thread()  # others get no signals
-    # nohup, "&" in scripts and programs that call `main` may ignore or handle it.
+    here = threading.current_thread() is threading.main_thread()  # other threads get no signals
+    # nohup, "&" in scripts and programs that call `main` may ignore or handle interrupts.
     if not here or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return

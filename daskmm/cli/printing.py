@@ -79,7 +79,7 @@ def describe_reference(watch: Any, column: str | None) -> str:
     numbers = watch.series.numbers
     line = f"reference: {counted(len(numbers), 'batch')}, told apart by the column {column!r}"
     if len(numbers) > 1 and numbers.min() >= 1 and numbers.max() <= 31:
-        line += "; its numbers may be days of a month, which dates would tell apart by month"
+        line += "; its numbers may be days of a month: use dates, which have the month too"
     return f"{line}\n"
 
 

@@ -135,7 +135,7 @@ def write_run(
     check_unfinished(path)
     model = getattr(model, "leaves_", model)
     if is_remote(path):
-        whole = uploaded(str(path), SUMMARY, lambda name: False)  # beside the checkpoint
+        whole = uploaded(str(path), SUMMARY, lambda name: False)  # a checkpoint stays
     else:
         whole = _new_contents(local_path(path))
     with whole as folder:
@@ -293,7 +293,7 @@ def _label_in_memory(model: Any, X: Any, labels: NDArray, writer: LabelWriter) -
 
 def _refuse_other_rows(X: Any, n_labels: int) -> None:
     """Refuse a table with another number of rows than there are labels, if the number is known."""
-    n_rows = X.shape[0]  # NaN for dask arrays and lazy for dask frames of unknown length
+    n_rows = X.shape[0]  # an unknown number is NaN for dask arrays, and lazy for frames
     if isinstance(n_rows, Integral) and n_rows != n_labels:
         raise ValueError(
             f"X has {n_rows:,} rows, but the model was fitted to {n_labels:,} rows. Give the rows "

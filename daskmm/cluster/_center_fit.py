@@ -59,7 +59,7 @@ from daskmm.mm.driver import Schedule
 from daskmm.mm.stages import Cost, Stage, nothing, run_stages
 from daskmm.numerics.columns import Expansion, MixedCoordinates
 from daskmm.numerics.distortions import DISTORTIONS
-from daskmm.numerics.rows import SphereCoordinates, WhitenedCoordinates
+from daskmm.numerics.rows import Coordinates, SphereCoordinates, WhitenedCoordinates
 from daskmm.planning import Plan
 from daskmm.storage.records import registered
 
@@ -82,7 +82,7 @@ class EarlierModel:
     cluster_centers_: NDArray[np.float64]
     s_: float
     feature_weights_: NDArray[np.float64] | None
-    # Whether it is the earlier fit of the same estimator, as with `warm_start`.
+    # Whether the model is an earlier fit of the same estimator, as with `warm_start`.
     own: bool
 
 
@@ -393,9 +393,9 @@ class CenterRecipe:
         return isinstance(self.model.init, str) and self.earlier is None
 
     def _samples(self, layout: Layout) -> bool:
-        """Return whether to anneal on a sample, so that only polishing passes over the table."""
+        """Return whether to anneal on a sample, and to take only Lloyd steps over the table."""
         coded = layout.lazy and (layout.sparse or self.model.distortion == "mixed")
-        # Annealing over the table would take far rows into account.
+        # Far rows are known in the sample only, so annealing over the table would count them.
         trimmed = self.model.trim > 0
         bounds, seeds = cluster_range(self.model), self._seeds
         return anneals_on_sample(
@@ -419,7 +419,7 @@ class CenterRecipe:
         return enough and self._may_exchange(layout)
 
     def _most_starts(self, layout: Layout) -> int:
-        """Return the number of starts, unless each iteration reads a large table."""
+        """Return the number of starts of a fit whose iterations do not read a large table."""
         if not self._seeds:
             return 1
         if self.model.n_init != "auto":
@@ -435,7 +435,7 @@ class CenterRecipe:
         return 1 if self.model.n_init == "auto" and reads and large else self._most_starts(layout)
 
     def _checked_init(self, n_features: int, expansion: Expansion | None) -> FloatArray | None:
-        """Check given centres against the data and n_clusters, and return them; None without."""
+        """Return given centres, checked against the data and n_clusters; None if none are given."""
         earlier = self.earlier
         if earlier is None and isinstance(self.model.init, str):
             return None
@@ -518,6 +518,9 @@ def attributes_of_fit(fit: CentersFit) -> dict[str, Any]:
     }
     if isinstance(coordinates, MixedCoordinates):
         found.update(coordinates_=coordinates, distortion_=fit.survey.distortion)
+    complete = not fit.survey.partial and fit.survey.near is None
+    if isinstance(coordinates, Coordinates) and complete:
+        found["_variance"] = fit.survey.variance * np.square(coordinates.scale)  # reports need this
     if isinstance(coordinates, WhitenedCoordinates):
         found["precision_"] = coordinates.whitening @ coordinates.whitening.T
     return found

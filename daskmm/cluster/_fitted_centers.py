@@ -75,7 +75,7 @@ class FittedCenters:
 
     @property
     def _skipped(self) -> type[Distortion] | None:
-        """The distortion whose empty rows have no weight; None if they are an error."""
+        """The distortion by which empty rows get no weight; None if empty rows are an error."""
         return type(self.state.distortion) if self.state.gaps else None
 
     def at(self, centers: FloatArray) -> CenterState:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from daskmm import cluster
 from daskmm.cluster._fitting import is_fitted_name
 from daskmm.numerics.columns import Expansion, MixedCoordinates
 from daskmm.numerics.kernels import Kernel
 from daskmm.storage.records import DamagedStateError, kind_of, read_state, registered, write_state
 from daskmm.storage.remote import downloaded, exists, is_remote, local_path, uploaded
-
-E = TypeVar("E", bound=type[BaseEstimator])
 
 # Kind of the files of models.
 KIND = "model"
@@ -24,18 +23,10 @@ _REPLACE = "Replace it by a copy, or fit and save the model again."
 _PLACES: dict[str, tuple[str | None, ...]] = {"checkpoint": (None,), "gram": ("auto", "recompute")}
 # Key of the state of an estimator that is a part of another one.
 _INNER = "estimator"
-# Classes that `load` may instantiate, by name.
-_ESTIMATORS: dict[str, type[BaseEstimator]] = {}
 
 # They are registered here because `numerics` does not import storage.
 for _definition in (Kernel, Expansion, MixedCoordinates):
     registered(_definition)
-
-
-def registered_model(estimator: E) -> E:
-    """Class decorator: let `load` make this estimator, known by its name."""
-    _ESTIMATORS[estimator.__name__] = estimator
-    return estimator
 
 
 def save(estimator: BaseEstimator, path: str | Path, overwrite: bool) -> None:
@@ -53,7 +44,7 @@ def save(estimator: BaseEstimator, path: str | Path, overwrite: bool) -> None:
         return
     path = local_path(path)
     if overwrite and path.is_symlink() and path.exists():
-        path = path.resolve()  # the link stays
+        path = path.resolve()  # the file is replaced, and the link stays
     if path.is_symlink() or (path.exists() and not (overwrite and kind_of(path) == KIND)):
         raise _exists(path)
     _write(estimator, path)
@@ -67,12 +58,12 @@ def _write(estimator: BaseEstimator, path: Path) -> None:
 
 
 def _state_of(estimator: BaseEstimator) -> dict[str, Any]:
-    """Return the parameters and fitted attributes of an estimator, and of those in it."""
+    """Return the parameters and fitted attributes of an estimator and of those it contains."""
     parameters = _without_places(estimator.get_params(deep=False))
     parameters.pop("callbacks", None)
     if not isinstance(parameters.get("random_state"), int | np.integer | None):
         parameters["random_state"] = None
-    if hasattr(parameters.get("init"), "cluster_centers_"):  # a model to start from
+    if hasattr(parameters.get("init"), "cluster_centers_"):  # the fit started from a model
         parameters["init"] = parameters["init"].cluster_centers_
     fitted = estimator.__getstate__()
     return {
@@ -137,6 +128,8 @@ def _loaded(path: Path, name: str) -> Any:
         raise FileNotFoundError(f"{name} does not exist.")
     if path.is_dir() and (path / "model").exists():
         path = path / "model"
+    for estimator in cluster.__all__:
+        getattr(cluster, estimator)  # its module registers the records that a file may hold
     if kind_of(path) != KIND:
         raise ValueError(f"{name} is not a model written by daskmm, or is damaged. {_REPLACE}")
     try:
@@ -150,7 +143,7 @@ def _loaded(path: Path, name: str) -> Any:
 
 
 def _made_of(state: dict[str, Any]) -> Any:
-    """Return the estimator of a state, with those in it."""
+    """Return the estimator of a state, with the estimators that it contains."""
     parameters, fitted = (
         {
             name: _made_of(value[_INNER]) if isinstance(value, dict) and _INNER in value else value
@@ -161,9 +154,9 @@ def _made_of(state: dict[str, Any]) -> Any:
     for name in fitted:
         if not is_fitted_name(name):
             raise ValueError(f"{name} is not the name of a fitted attribute")
-    if state["class"] not in _ESTIMATORS:
+    if state["class"] not in cluster.__all__:
         raise ValueError(f"it holds a model of unknown class {state['class']!r}")
-    estimator = _ESTIMATORS[state["class"]](**_without_places(parameters))
+    estimator = getattr(cluster, state["class"])(**_without_places(parameters))
     vars(estimator).update(fitted)
     if state["output"]:
         estimator.set_output(**state["output"])

@@ -16,7 +16,6 @@ from daskmm.auto.related import without_unrelated
 from daskmm.cluster._center_fit import some_clusters
 from daskmm.cluster._centers import CenterClusterer, CenterParameters
 from daskmm.cluster._docs import documented
-from daskmm.cluster._models import registered_model
 from daskmm.cluster._parameters import (
     ANNEALING,
     AnnealingParameters,
@@ -44,7 +43,6 @@ class EntropyParameters(AnnealingParameters, CenterParameters):
     lam: float | str = "auto"
 
 
-@registered_model
 @documented
 class EntropyPowerKMeans(EntropyParameters, CenterClusterer):
     """Entropy-weighted power k-means: learns which features make the clusters.
@@ -69,11 +67,11 @@ class EntropyPowerKMeans(EntropyParameters, CenterClusterer):
         noise (see Notes), on the sample of the first pass. It gives no weight to features in which
         fewer rows than a tenth of an average cluster differ from the commonest value, nor, in wide
         sparse rows, to features that others predict by chance only (see Notes). For
-        ``distortion="manhattan"``, "auto" is half the variance. For "mixed", the variance is the
-        spread that every column has, and the noise is a table with the same columns, made
-        independent of each other. Each λ is judged by the clusters that are best for it, among
-        those that eight starts of every λ found. Hard steps from the clusters of the chosen λ
-        compete with the fit's own starts.
+        ``distortion="manhattan"``, "auto" is half the variance. For "mixed", the spread that all
+        columns have in common takes the place of the variance, and the noise is a table with the
+        same columns, made independent of each other. Each λ is judged by the clusters that are best
+        for it, among those that eight starts of every λ found. Hard steps from the clusters of the
+        chosen λ compete with the fit's own starts.
     [init, warm_start, n_init, sample_size, persist]
     s0 : float or "auto"
         First power, negative. "auto" is min(−1, 1.25·s_crit), just past the power above which

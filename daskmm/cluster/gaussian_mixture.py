@@ -20,7 +20,6 @@ from daskmm.cluster._choices import warn_of_number
 from daskmm.cluster._docs import documented
 from daskmm.cluster._estimator import MMClusterer
 from daskmm.cluster._fitting import fitting, lock_of, replace_fitted, set_fitted
-from daskmm.cluster._models import registered_model
 from daskmm.cluster._output import fitted_labels, labels_of_table, values_of_table
 from daskmm.cluster._parameters import SAMPLING, Constraints, FitParameters, given_array
 from daskmm.cluster._partial_fit import name_of_call
@@ -29,10 +28,10 @@ from daskmm.cluster._sklearn import Interval, StrOptions
 from daskmm.cluster._warnings import (
     warn_convergence,
     warn_of_identifiers,
-    warn_user,
     was_stopped,
 )
 from daskmm.data.blocks import Layout
+from daskmm.data.errors import warn_user
 from daskmm.data.input import read_weighted
 from daskmm.engine.passes import Persist, one_blas_thread, weighted_passes
 from daskmm.kmeans.assignment import training_labels
@@ -87,7 +86,6 @@ class MixtureParameters(FitParameters):
     forget: float | str | None = None
 
 
-@registered_model
 @documented
 class GaussianMixture(MixtureParameters, DensityMixin, MMClusterer):
     """Gaussian mixture: clusters of any size, width and orientation, by expectation-maximization.

@@ -17,7 +17,6 @@ from daskmm.cluster._choices import Choices, with_same_data, with_seeds
 from daskmm.cluster._docs import documented
 from daskmm.cluster._fitting import attributes_of_outcome, set_fitted
 from daskmm.cluster._kernels import LANDMARKS_PER_CLUSTER, KernelClusterer, KernelParameters
-from daskmm.cluster._models import registered_model
 from daskmm.cluster._output import fitted_labels
 from daskmm.cluster._parameters import (
     HARMONIC,
@@ -72,7 +71,6 @@ class LandmarkParameters(KernelParameters):
     standardize: bool | str = "auto"
 
 
-@registered_model
 @documented
 class KernelPowerKMeans(LandmarkParameters, KernelClusterer):
     """Kernel power k-means: power k-means in the feature space of a kernel.
@@ -161,9 +159,8 @@ callable
         With landmarks: the landmark rows, the map from kernel values to features, the mean feature
         vector, and the cluster means in feature coordinates. With landmarks, `labels_` of lazy data
         are lazy.
-    X_fit_ : ndarray or dask Array of shape (n_samples, n_features)
-        Training rows in the kernel's units, lazy if they stayed in their blocks. Pickled and saved
-        models do not contain them.
+    X_fit_ : ndarray of shape (n_samples, n_features)
+        Training rows in the kernel's units. Pickled and saved models do not contain them.
 
     Notes
     -----
@@ -372,7 +369,7 @@ callable
         return [Kernel(self.kernel, bandwidth, float(self.degree), float(self.coef0))]
 
     def _penalty(self) -> float:
-        return 1.0  # no effect on a single kernel
+        return 1.0  # this has no effect on a single kernel
 
     def __sklearn_tags__(self) -> Tags:
         """Return the tags; a precomputed X is pairwise."""

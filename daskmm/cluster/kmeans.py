@@ -8,11 +8,9 @@ import numpy as np
 
 from daskmm.cluster._centers import CenterClusterer
 from daskmm.cluster._docs import documented
-from daskmm.cluster._models import registered_model
 from daskmm.mm.driver import Schedule
 
 
-@registered_model
 @documented
 class KMeans(CenterClusterer):
     """k-means by Lloyd's algorithm, the s = −∞ member of the power k-means family.

@@ -17,7 +17,6 @@ from daskmm.auto.bandwidth import DEFAULT_LAM, BandwidthPath, Followed, follow_b
 from daskmm.cluster._docs import documented
 from daskmm.cluster._fitted_centers import FittedCenters
 from daskmm.cluster._fitting import fitting, set_fitted
-from daskmm.cluster._models import registered_model
 from daskmm.cluster._nearest import NearestCenter
 from daskmm.cluster._output import fitted_labels
 from daskmm.cluster._parameters import CHECKPOINT, FitParameters
@@ -76,7 +75,6 @@ class ShiftParameters(FitParameters):
     count_components: bool = False
 
 
-@registered_model
 @documented
 class WeightedBlurringMeanShift(ShiftParameters, NearestCenter):
     """Weighted blurring mean shift, which finds the number of clusters and learns feature weights.
@@ -106,12 +104,12 @@ class WeightedBlurringMeanShift(ShiftParameters, NearestCenter):
         printed; no row moves then if h is small. With "reference" it never does, as in the authors'
         program, which makes 20 iterations, starts again from the data with the learned feature
         weights, and makes 30 more; two rows that are far from all others then swap places in every
-        iteration. With "auto" it does not in the 20 iterations that learn the weights, nor in the
-        first one after the restart from the data, but it does in all later ones. The weights are
-        updated throughout. They are equal at first; but with "auto", finite `lam` and more than
-        1,000 rows, the fit begins with weights that it has learned on 1,000 of the rows. Stragglers
-        join other clusters, and columns of few values count as rounded numbers (see the notes),
-        with "auto" only.
+        iteration. With "auto", rows do not count in the 20 iterations that learn the weights, nor
+        in the first one after the restart from the data, but they count in all later ones. The
+        weights are updated throughout. They are equal at first; but with "auto", finite `lam` and
+        more than 1,000 rows, the fit begins with weights that it has learned on 1,000 of the rows.
+        Stragglers join other clusters, and columns of few values count as rounded numbers (see the
+        notes), with "auto" only.
     merge_tol : float
         Rows within this distance (in the model's coordinates) are merged into one
         representative; 0 merges none.
@@ -201,10 +199,11 @@ class WeightedBlurringMeanShift(ShiftParameters, NearestCenter):
     and only those of its other rows that are within reach of a kernel at its centre.
 
     **Columns of few values.** Rows that are equal in a feature need not move in it, so that a flag,
-    or a column in which nearly all rows are equal, would get the weight whatever it says. With
-    ``convention="auto"``, values count as rounded normal numbers: if they tell the share r of the
-    variance of such numbers (.64 for an even flag, .12 for one of 2 %, 1 if all values differ), the
-    weights are those of the dispersion r D_l + (1 − r) V_l, where V_l is the feature's variance.
+    or a column in which nearly all rows are equal, would get all weight even if it shows no
+    clusters. With ``convention="auto"``, values count as rounded normal numbers: if they determine
+    the share r of the variance of such numbers (.64 for an even flag, .12 for one of 2 %, 1 if all
+    values differ), the weights are those of the dispersion r D_l + (1 − r) V_l, where V_l is the
+    feature's variance.
 
     **Micro-clusters.** A fit to the sample of the first pass learns the feature weights, beginning
     with weights that 1,000 of its rows have learned. (The sample has 10,000 rows, which are drawn

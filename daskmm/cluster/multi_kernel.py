@@ -12,7 +12,6 @@ from sklearn.metrics import pairwise_distances
 
 from daskmm.cluster._docs import documented
 from daskmm.cluster._kernels import KernelClusterer, KernelParameters
-from daskmm.cluster._models import registered_model
 from daskmm.cluster._sklearn import Interval
 from daskmm.engine.first_pass import Survey
 from daskmm.numerics.kernels import Kernel, are_movable
@@ -34,7 +33,6 @@ class MultiKernelParameters(KernelParameters):
     standardize: bool = False
 
 
-@registered_model
 @documented
 class MultiKernelPowerKMeans(MultiKernelParameters, KernelClusterer):
     """Multi-kernel power k-means, which learns the weights of several kernels while it anneals.

@@ -8,7 +8,6 @@ from typing import ClassVar
 
 from daskmm.cluster._centers import CenterClusterer, CenterParameters
 from daskmm.cluster._docs import documented
-from daskmm.cluster._models import registered_model
 from daskmm.cluster._parameters import (
     ANNEALING,
     AnnealingParameters,
@@ -27,7 +26,6 @@ class PowerParameters(AnnealingParameters, CenterParameters):
     """Parameters of `PowerKMeans`."""
 
 
-@registered_model
 @documented
 class PowerKMeans(PowerParameters, CenterClusterer):
     """Power k-means: anneal from a smooth power-mean objective to that of k-means.

@@ -16,7 +16,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskmm.cluster._estimator import MMClusterer
 from daskmm.cluster._fitted_centers import FittedCenters
-from daskmm.cluster._models import registered_model
 from daskmm.cluster._output import labels_of_table
 from daskmm.cluster.kmeans import KMeans
 from daskmm.cluster.power import PowerKMeans
@@ -30,7 +29,6 @@ from daskmm.planning import Plan
 _DIVIDED_BY = ("cost", "size", "equal")
 
 
-@registered_model
 class ClusterTree(ClusterMixin, BaseEstimator):
     """A tree of k-means clusters, for thousands of clusters in a fraction of the time.
 

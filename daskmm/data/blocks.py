@@ -52,10 +52,10 @@ _ZARR_BLOCKS = 1024
 class Layout:
     """Division of a table into blocks of rows."""
 
-    rows: tuple[int, ...] | None  # of each block; None if unknown
+    rows: tuple[int, ...] | None  # number of rows of each block; None if unknown
     n_blocks: int
     n_features: int
-    dtype: np.dtype  # of the input
+    dtype: np.dtype  # dtype of the input
     lazy: bool  # whether dask makes the blocks; otherwise they are views of an array in memory
     # Grid of lazy pixels, whose blocks are windows of the grid instead of consecutive rows; None
     # for other tables.
@@ -250,7 +250,7 @@ def common_dtype(dtypes: Any) -> np.dtype:
 
 
 def refuse_repeated(columns: Any, name: str = "X") -> None:
-    """Raise ValueError if some columns, a pandas index, have the same name."""
+    """Raise ValueError if column names, in a pandas index, are repeated."""
     twice = columns[columns.duplicated()].unique()
     if len(twice):
         raise ValueError(

@@ -51,7 +51,7 @@ def unwrapped(X: Any, names: Sequence[str] | None = None) -> Any:
         return X.data
     if library == "xarray" and kind == "Dataset":
         raise TypeError(
-            "X is an xarray Dataset, which models with centres take only. Use X.to_dataarray(), "
+            "X is an xarray Dataset, which only models with centres take. Use X.to_dataarray(), "
             "with two dimensions."
         )
     if library == "anndata" and kind == "AnnData":

@@ -49,7 +49,7 @@ def check_empty(
     position: Position,
     distortion: Distortion | type[Distortion],
 ) -> None:
-    """Raise ValueError if rows of a block that have a weight have no distances, naming the first.
+    """Raise ValueError, naming the first, if rows of a block have a weight but no distances.
 
     Such rows are those without any value or, for the cosine distance, those of zeros.
     """
@@ -155,7 +155,7 @@ def with_weights(blocks: RowBlocks, weights: Any) -> RowBlocks:
         weights = da.from_array(weights, chunks=-1)
     if not np.isnan(weights.shape[0]):
         weights = weights.rechunk((layout.rows,))
-    # If they were optimized separately, a source of both rows and weights would be loaded twice.
+    # Rows and weights are optimized together; otherwise a source of both would be loaded twice.
     return replace(
         blocks,
         parts=tuple(delayed_blocks(table, together=True).ravel()),
@@ -255,7 +255,7 @@ def check_finite(rows: NDArray, position: Position, offset: int = 0) -> None:
     `rows` start at row `offset` of the block.
     """
     values = rows.data if isinstance(rows, SparseRows) else rows
-    # Entries are tested only if their sum is not finite, since then an entry is not, or the sum
+    # Entries are tested only if their sum is not finite. Then an entry is not finite, or the sum
     # overflows.
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(values.sum()):

@@ -94,7 +94,7 @@ class Watch:
                         "as they were in the first pass: distances from the centres overflow "
                         "float64. Scale the data first."
                     )
-        if getattr(record, "fault", None) is not None:  # the pass will raise it
+        if getattr(record, "fault", None) is not None:  # the pass will raise this error
             return Seen(record, np.zeros(rows.shape[1] + 2))
         return Seen(record, self._totals_of_some(rows, weights))
 
@@ -148,7 +148,7 @@ def have_finite_squares(rows: NDArray) -> bool:
 class Totals:
     """Totals of the first pass, which later passes must reproduce."""
 
-    moments: Moments  # in the input's units
+    moments: Moments  # moments in the input's units
     eps: float  # relative rounding of the input's values
     # Totals as in `Seen`, (n_features + 2,); None if the rows are read only once.
     some: FloatArray | None

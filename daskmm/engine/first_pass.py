@@ -67,6 +67,9 @@ _UNEVEN = 4.0
 # float64 represents all integers up to this one.
 _EXACT_INTEGER = 1 << 53
 _EXACT_TILE_ROWS = 1000
+# The origin of a feature is the median of about _ROWS_OF_ORIGIN rows if the mean is more than
+# _FAR_MEAN times as far from it as the typical row: rows minus the mean would lose 20 bits or more.
+_ROWS_OF_ORIGIN, _FAR_MEAN = 256, 2.0**20
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ class Survey:
     # are not much larger.
     larger_sample: Sample | None = None
     drawn: str = ""  # digest of the sampled rows and their weights in the input's units
-    distortion: Distortion = SQUARED_EUCLIDEAN  # in the model's coordinates
+    distortion: Distortion = SQUARED_EUCLIDEAN  # distortion in the model's coordinates
     partial: bool = False  # whether values are missing
     spread: float = 1.0  # mean distance of the rows from their mean
     # Column of each feature, (n_features,), if columns have several.
@@ -100,7 +103,7 @@ class Survey:
 
     @property
     def core(self) -> Sample:
-        """The rows of the sample on which choices and starts are made: those that are near."""
+        """The rows of the sample on which choices and starts are made: those that `trim` keeps."""
         if self.near is None:
             return self.sample
         return Sample(self.sample.rows[self.near], self.sample.weights[self.near])
@@ -108,7 +111,7 @@ class Survey:
     def transformed(
         self, coordinates: FeatureCoordinates, change: Callable[[NDArray], NDArray]
     ) -> Survey:
-        """Return the survey in other coordinates, for which a function changes its rows."""
+        """Return the survey in other coordinates, to which a function transforms its rows."""
         rows, weights = change(self.core.rows), self.core.weights
         if isinstance(rows, SparseRows):
             variance = Moments.of_sparse(rows, weights).variance
@@ -225,12 +228,13 @@ def first_pass(
     moments = finding.expanded or finding.moments
     check_positive_weights(moments.n_positive, n_clusters)
     shifts = centered and family.shifts and not layout.sparse
-    coordinates, distortion, per_row = _model_coordinates(
-        moments, family, expansion, standardize, weigh_shares, shifts
-    )
-    passes.expect(finding.moments)
     drawn = _whole(passes.blocks) if all_here else _in_order(finding.sample, finding.numbers)
     uniform = _weighted(drawn)
+    some = uniform.rows[:: max(1, len(uniform.rows) // _ROWS_OF_ORIGIN)] if shifts else None
+    coordinates, distortion, per_row = _model_coordinates(
+        moments, family, expansion, standardize, weigh_shares, some
+    )
+    passes.expect(finding.moments)
     if larger:
         part = _sample_indices(len(drawn.rows), size, rng)
         uniform = _weighted(Sample(drawn.rows[part], drawn.weights[part]))
@@ -268,20 +272,41 @@ def _model_coordinates(
     expansion: Expansion | None,
     standardize: bool,
     weigh_shares: bool,
-    shifts: bool,
+    some: NDArray | None,
 ) -> tuple[FeatureCoordinates, Distortion, FloatArray]:
-    """Return the model's coordinates, the distortion in them, and each feature's variance."""
+    """Return the model's coordinates, the distortion in them, and each feature's variance.
+
+    The origin is 0 if `some` rows of the table are not given.
+    """
     mean, variance = mean_and_variance(moments)
     shares = _observed_shares(moments, None if expansion is None else expansion.groups)
+    origin = np.zeros_like(mean)
+    if some is not None:
+        origin = _origin(mean, some if expansion is None else expansion.expand(some))
     if expansion is not None:
-        return measured(expansion, mean, variance, shares, weigh_shares)
+        return measured(expansion, origin, variance, shares, weigh_shares)
     scale = np.sqrt(variance) if standardize else np.ones_like(variance)
     scale[scale == 0] = 1.0
     if weigh_shares:
         scale = scale * shares ** (family.degree / 2)
-    coordinates = Coordinates(mean if shifts else np.zeros_like(mean), scale)
+    coordinates = Coordinates(origin, scale)
     per_row = shares * variance / scale**2
     return coordinates, family.around(coordinates.to_model(mean), per_row), per_row
+
+
+def _origin(mean: FloatArray, rows: NDArray) -> FloatArray:
+    """Return the mean of each feature, or the median of some rows where far values move the mean.
+
+    The mean of 3,000 rows is 3e146 if one value is 1e150; the others minus this have no digits.
+    """
+    rows = np.where(np.isnan(rows := rows.astype(np.float64)), mean, rows)
+    middle = np.median(rows, axis=0)
+    origin, apart = mean.copy(), np.abs(rows - middle)
+    for feature in np.flatnonzero(np.abs(mean - middle) > _FAR_MEAN * np.median(apart, axis=0)):
+        others = apart[apart[:, feature] > 0, feature]
+        if len(others) and abs(mean - middle)[feature] > _FAR_MEAN * np.median(others):
+            origin[feature] = middle[feature]
+    return origin
 
 
 def _resampled_by_distance(
@@ -520,7 +545,7 @@ class _Draw:
         return joined._below(joined._bound(self.n_drawn + 1))
 
     def _bound(self, n_drawn: int) -> float:
-        """Return the key that follows the smallest `n_drawn`; 1 if there is none."""
+        """Return the key that follows the `n_drawn` smallest ones; 1 if there is none."""
         return float(np.partition(self.keys, n_drawn)[n_drawn]) if len(self.keys) > n_drawn else 1.0
 
     def _below(self, bound: float) -> Self:

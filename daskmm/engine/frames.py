@@ -34,7 +34,7 @@ class _Partition:
         return self.token
 
     def __repr__(self) -> str:
-        return NAME  # a part of dask's keys
+        return NAME  # dask's keys contain this
 
     def __call__(self, part: Any, partition_info: dict[str, Any] | None = None) -> Any:
         number = 0 if partition_info is None else int(partition_info["number"])

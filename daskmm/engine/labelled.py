@@ -22,13 +22,18 @@ from daskmm.storage.remote import is_remote, local_path, uploaded
 Append = Callable[[Any], object]
 # Name of the column with the names of the clusters.
 CLUSTER_NAME = "cluster_name"
-# Types of columns of numbers and patterns of their values. Others are names: those with zeros or a
-# sign before them, and those with more digits than the type holds.
-_NUMBERS = {
-    "int64": r"^(0|-?[1-9]\d{0,17})$",
-    "double": r"^-?(0|[1-9]\d{0,14})(\.\d{1,17})?([eE][+-]\d{1,2})?$",
-}
-# Floats below this tell integers apart.
+# Types of columns of numbers, and patterns: all values of a column fit one of them. Values with
+# leading zeros, a plus sign, or more digits than the type holds are names, not numbers; so are
+# values such as "1.1" and "1.10", which would be one number. Floats have no zeros at their end, or
+# are written as Python and pandas write them, or have equally many decimals.
+_WHOLE, _PART, _EXPONENT = r"^-?(0|[1-9]\d{0,14})", r"\.\d{0,16}[1-9]", r"[eE][+-]\d{1,2}"
+_NUMBERS = (
+    ("int64", r"^(0|-?[1-9]\d{0,17})$"),
+    ("double", rf"{_WHOLE}({_PART})?({_EXPONENT})?$"),
+    ("double", rf"{_WHOLE}(\.0|{_PART}|({_PART})?{_EXPONENT})$"),
+    *(("double", rf"{_WHOLE}\.\d{{{n}}}$") for n in range(2, 10)),
+)
+# Floats represent all integers below this bound.
 _LARGEST_WHOLE = 2.0**53
 
 
@@ -119,7 +124,7 @@ def _whole_numbers(part: Any) -> list[Any]:
     """Return the columns of floats that have integers alone, as integers of csv files are read."""
     found = []
     for name in part.select_dtypes("float").columns:
-        if (part.columns == name).sum() > 1:  # pandas cannot name one of them
+        if (part.columns == name).sum() > 1:  # pandas cannot select one of several
             continue
         values = part[name].to_numpy(dtype=np.float64, na_value=np.nan)
         values = values[~np.isnan(values)]
@@ -198,15 +203,18 @@ def _kind_of_numbers(file: Any, name: str) -> Any:
     """Return the type of the numbers that a column of text holds; None if it holds other text."""
     from pyarrow import compute, type_for_alias
 
-    groups = range(file.num_row_groups)
-    fits: dict[str, list[bool | None]] = {kind: [] for kind in _NUMBERS}
-    for text in (file.read_row_group(group, columns=[name]).column(0) for group in groups):
-        for kind, pattern in _NUMBERS.items():
+    def fit(pattern: str) -> bool:
+        found = False
+        for group in range(file.num_row_groups):
+            text = file.read_row_group(group, columns=[name]).column(0)
             # It is None if all values are missing.
-            fits[kind].append(
-                compute.all(compute.match_substring_regex(text, pattern), min_count=1).as_py()
-            )
-    kinds = (kind for kind, fit in fits.items() if any(fit) and False not in fit)
+            fits = compute.all(compute.match_substring_regex(text, pattern), min_count=1).as_py()
+            if fits is False:
+                return False
+            found = found or bool(fits)
+        return found
+
+    kinds = (kind for kind, pattern in _NUMBERS if fit(pattern))
     return next(map(type_for_alias, kinds), None)
 
 

@@ -33,6 +33,7 @@ from daskmm.data.blocks import (
     visited_together,
 )
 from daskmm.data.dask_private import Task, TaskRef
+from daskmm.data.errors import warn_user
 from daskmm.data.grids import Grid
 from daskmm.data.lazy import delayed_rows
 from daskmm.data.validation import (
@@ -77,6 +78,12 @@ LOADED_ONCE_BYTES = 64 << 20
 # With fewer products per step (rows × features × clusters), Python's work between compiled loops
 # takes longer than the loops, and threads mostly wait for each other.
 _FEW_PRODUCTS = 1 << 18
+
+_SHUFFLED = (
+    "Workers shuffle the rows of X again in every pass, as after set_index or merge, which takes "
+    "most of the time of a fit. Keep X in their memory by persist='auto', or write it to parquet "
+    "files and fit to these."
+)
 
 
 class Passes:
@@ -137,7 +144,7 @@ class Passes:
         return found.record
 
     def watch(self, family: type[Distortion], partial: bool) -> None:
-        """Begin the first pass, which tests all values; every pass sums some rows from now on.
+        """Begin the first pass, which tests all values; from now on every pass sums a few rows.
 
         Values must be in the domain of the distortion; with `partial`, NaN are missing values.
         """
@@ -161,15 +168,9 @@ class Passes:
         place = joined(positions(self.blocks.layout))._replace(sparse=False)
         if not have_finite_squares(checked_rows(rows, place)):
             self._watch.refuse_bad(rows, weights, place)
-        self.check_totals(weights @ rows, weights.sum(), coordinates)
-
-    def check_totals(
-        self, sums: NDArray[np.float64], weight: float, coordinates: Coordinates
-    ) -> None:
-        """Raise ValueError unless all rows, weighted, have the sums that the first pass found."""
         assert self.known is not None
         known, allowed = self.known.of_rows(coordinates)
-        compare(known, np.append(sums, weight), allowed, self._n_passes + 1)
+        compare(known, np.append(weights @ rows, weights.sum()), allowed, self._n_passes + 1)
 
     def _reduce_lazy(
         self,
@@ -238,6 +239,8 @@ class Passes:
             with one_blas_thread():
                 self.blocks = _in_memory(streamed)
             self._streamed = streamed
+        elif wanted and self._graph().is_shuffled:
+            warn_user(_SHUFFLED, UserWarning)
         try:
             yield
         finally:
@@ -390,7 +393,7 @@ def reduce_graph(
         nodes = {key: Task(key, run_queue, queue, function, shared) for key in keys}
         return merge(schedule(nodes, keys)).total
     finally:
-        queue.close()  # also if the pass was interrupted
+        queue.close()  # this ends the tasks of an interrupted pass, too
 
 
 def _in_memory(blocks: RowBlocks) -> RowBlocks:

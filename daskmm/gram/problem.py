@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from daskmm.data.blocks import Position
 from daskmm.data.validation import check_finite
 from daskmm.gram.matrices import Grams
-from daskmm.gram.rows import KernelRows, loaded
 from daskmm.gram.store import row_cuts
 from daskmm.mm.driver import Step
 from daskmm.mm.problem import COINCIDENT
@@ -85,7 +84,7 @@ class KernelProblem:
 
     @property
     def n_passes(self) -> int:
-        """Sweeps over the Gram matrices so far, and reads of streamed rows."""
+        """Sweeps over the Gram matrices so far."""
         return self.grams.n_passes
 
     def start(self, start: FloatArray | KernelState, s: float) -> KernelState:
@@ -183,7 +182,7 @@ def distances_to_means(
     position: Position,
     coordinates: Coordinates | None,
     kernels: list[Kernel],
-    X_fit: KernelRows | None,
+    X_fit: FloatArray | None,
     weights: FloatArray,
     memberships: FloatArray,
     norms: FloatArray,
@@ -196,7 +195,7 @@ def distances_to_means(
         return _distances_by_values(rows, position, memberships, norms[0])
     out = np.empty((len(rows), memberships.shape[1]))
     for cut in row_cuts(len(memberships), _PREDICT_ROWS):
-        fitted = loaded(X_fit[cut])
+        fitted = X_fit[cut]
         for tile, z in _wide_tiles(rows, position, len(fitted)):
             z = coordinates.to_model(z)
             if cut.start == 0:

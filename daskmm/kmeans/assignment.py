@@ -59,7 +59,7 @@ def blockwise(
     coordinates, state = unshifted(rows, coordinates, state)
     for part, some in pieces(rows, len(state.centers)):
         try:
-            with np.errstate(over="ignore", invalid="ignore"):  # reported by the checks
+            with np.errstate(over="ignore", invalid="ignore"):  # the checks report errors
                 z = fast_rows(coordinates.to_model(some))
                 tile = distortion.tile(z, partial)
                 finite = np.isfinite(tile.terms.sum(axis=1)).all()
@@ -67,7 +67,7 @@ def blockwise(
             # A callable kernel may refuse values itself, but cannot name the row.
             check_finite(some.astype(np.float64), position, part.start)
             raise
-        if not finite:  # the coded rows have the columns of the table, `z` has features
+        if not finite:  # `some` has the table's columns, `z` has features
             check = check_infinite if partial else check_finite
             check(some.astype(np.float64), position, part.start)
         check_domain(z, position, part.start, distortion, partial)
@@ -155,7 +155,7 @@ def distances_of(
 ) -> NDArray:
     """Return the distances of one block as users see them (unsquared, in a floating dtype)."""
     out = np.empty((len(rows), len(state.centers)), dtype=float_dtype(rows.dtype))
-    with np.errstate(over="ignore"):  # reported below
+    with np.errstate(over="ignore"):  # an error is raised below
         blockwise(rows, position, coordinates, state, state.distortion.reported, out)
     far = np.flatnonzero(np.isinf(out).any(axis=1))
     if len(far) and not state.distortion.infinite:

@@ -43,7 +43,7 @@ class DistanceSample:
     # Multiples of the golden ratio, which spread the chosen rows evenly over a table, (n,); the
     # rows with the lowest priorities are kept.
     priorities: NDArray[np.uint64]
-    distances: FloatArray  # from the rows to the centres, (n, n_clusters)
+    distances: FloatArray  # distances of the rows to the centres, (n, n_clusters)
     weights: FloatArray  # sample weights of the rows, (n,)
 
     @classmethod
@@ -118,8 +118,9 @@ class DistanceProfile(NamedTuple):
 
     # Median distance of each cluster's rows to its centre, as the model measures it, (n_clusters,).
     typical: FloatArray
-    # Distances of all rows, as users see distances, divided by the typical distance of their
-    # cluster, in ascending order; and the share of the rows that are not farther, (2, n).
+    # The first line has the distances of all rows, as users see distances, divided by the typical
+    # distance of their cluster, in ascending order. The second line has, for each of them, the
+    # share of the rows that are not farther, (2, n).
     relative: FloatArray
     power: MembershipPower  # power at which memberships are probabilities
 

@@ -34,7 +34,7 @@ STEPS, STEPS_STREAMED = 2, 1
 # Number of rows on which a cluster is divided, and number of light clusters that may be merged for
 # each division.
 _MOST_ROWS, _CANDIDATES = 4096, 8
-# Number of partners of a light cluster, and entries of a tile of the costs of mergers.
+# Number of partners that a light cluster may have, and of entries in a tile of merger costs.
 _PARTNERS, _TILE = 4, 1 << 20
 # Merged clusters weigh at most this share of the bound, since later steps may add rows.
 _ROOM = 0.95

@@ -38,8 +38,8 @@ from daskmm.numerics.rows import (
 
 FloatArray = NDArray[np.float64]
 
-# Number of centres listed for each row. Twice as many end at the same cost (.01 % apart), half as
-# many .05 % higher.
+# Number of centres listed for each row. With twice as many, fits end at the same cost (within .01
+# %); with half as many, they end .05 % higher.
 _LISTED = 8
 # Bytes of the bounds and of the list, per row and start, and of the moves per centre.
 BOUND_BYTES, _LIST_BYTES, _MOVES_BYTES = 28, 4 * _LISTED, 528
@@ -90,19 +90,19 @@ class Bounds:
     # Squared distances to the nearest centres, at the centres `summed`, (n_rows,); negative for a
     # row whose nearest centre has changed.
     distances: FloatArray
-    # Centres at which they hold; None before the first step.
+    # Centres at which the bounds hold; None before the first step.
     prepared: dispatch.PreparedCenters | None = None
-    moved: Moves | None = None  # how the centres moved from those to the present step
+    moved: Moves | None = None  # how centres have moved since then
     # Numbers of rows of each block that were compared with all centres in the present step.
     searched: list[int] = field(default_factory=list)
     # Centres of the last step, (n_clusters, n_features); None before its end.
     summed: FloatArray | None = None
-    # Whether each centre has moved since that step, (n_clusters,).
+    # Whether each centre has moved since the last step, (n_clusters,).
     stale: NDArray[np.bool_] = field(default_factory=lambda: np.ones(0, np.bool_))
-    # First row of a block -> whether rows have entered or left each cluster since that step,
+    # First row of a block -> whether rows have entered or left each cluster since the last step,
     # (n_clusters,).
     changed: dict[int, NDArray[np.bool_]] = field(default_factory=dict)
-    # First row of a block -> weights and sums of its clusters in that step.
+    # First row of a block -> weights and sums of its clusters in the last step.
     kept: dict[int, tuple[FloatArray, FloatArray]] = field(default_factory=dict)
     # Centres near each row at the last step over all centres, (n_rows, n_listed); None if they are
     # not listed.
@@ -218,7 +218,7 @@ class Bounds:
     def labels_of(
         self, rows: NDArray, position: Position, coordinates: Rows, state: CenterState
     ) -> NDArray[np.int32]:
-        """Return the labels of `assignment.labels_of` at the centres given to `expect`."""
+        """Return nearest centres, as `assignment.labels_of` does, at the centres of `expect`."""
         found = self.nearest(rows, position, coordinates)
         return labels_of(rows, position, coordinates, state) if found is None else found
 

@@ -27,10 +27,10 @@ from daskmm.numerics.sparse_rows import dense
 
 FloatArray = NDArray[np.float64]
 
-# Rows drawn per new cluster. More rows would lower the cost of a tree little for the memory that
-# they take.
+# Rows drawn per new cluster. More rows would take more memory, and hardly lower the cost of a tree.
 ROWS_PER_CLUSTER = 48
-# Hard steps within a cluster, the relative change that ends them, and how far they move centres.
+# Number of hard steps within a cluster, the relative change that ends them, and how far they move
+# centres relative to the way to the means.
 _MAX_ITER, _TOL, _RELAXATIONS = 20, 1e-3, (1.5,)
 
 
@@ -41,7 +41,7 @@ class Drawn:
     labels: NDArray[np.int32]  # cluster of each row, (n_drawn,)
     # Random numbers, (n_drawn,); each cluster keeps its rows with the smallest keys.
     keys: FloatArray
-    rows: NDArray  # in the model's coordinates, (n_drawn, n_features)
+    rows: NDArray  # rows in the model's coordinates, (n_drawn, n_features)
     weights: FloatArray  # sample weights of the rows, (n_drawn,)
 
     def kept(self, most: int, n_clusters: int) -> Self:

@@ -92,7 +92,7 @@ class Majorizer(MeanSums):
         return replace(self.times(factor), n_rows=self.n_rows)
 
     def divided(self, renewal: Renewal, before: CenterState) -> Self:
-        """Return the record for better clusters; a sample shows how rows are divided among them."""
+        """Return the record for better clusters, among which rows are divided as in a sample."""
         weights, sums = renewal.divide(self.weights[:, None], self.sums)
         masses = self.denominators
         if masses is not None:
@@ -119,13 +119,13 @@ class Updates:
     """Records of all rows so far."""
 
     s: float  # the power of all records
-    distortion: Distortion  # in the model's coordinates
+    distortion: Distortion  # distortion in the model's coordinates
     reservoir: Reservoir  # sample of the rows
     records: KeyedRecords[Majorizer] = field(default_factory=KeyedRecords)  # records of the calls
     weight_since: float = 0.0  # weight of the rows that came after the last search
     shorter: ShorterMemory | None = None  # records that fade faster; None without a half-life
     searches: bool = True  # whether better clusters are looked for
-    unsampled: float = 0.0  # weight that the rows of a fit still have; they are not in the sample
+    unsampled: float = 0.0  # weight that rows of a fit still have; no such row is in the sample
 
     @property
     def keyed(self) -> dict[str, Majorizer]:
@@ -324,7 +324,7 @@ class _Visit(Sums):
 
 
 class _Drawing(NamedTuple):
-    """Draws rows for a sample: its size, the bound of priorities, and the seed."""
+    """How rows are drawn for a sample: its size, the bound of priorities, and the seed."""
 
     size: int
     bound: float

@@ -1,8 +1,8 @@
 """The rows of a sample that trimmed k-means keeps, on which fits with `trim` make their choices.
 
-Far rows get no say in the scale, the number of clusters, feature weights, powers or starting
+Far rows do not affect the scale, the number of clusters, feature weights, powers or starting
 centres. Several starts of trimmed k-means on the sample compete. No starting centre is one of the
-rows that are farthest from the earlier ones (Bhaskara, Vadgama & Xu, "Greedy sampling for
+rows that are farthest from the earlier centres (Bhaskara, Vadgama & Xu, "Greedy sampling for
 approximate clustering in the presence of outliers", NeurIPS 2019), since a far row that became a
 centre would count as near.
 """

@@ -54,7 +54,7 @@ class Threshold(NamedTuple):
 def trimmed_sums(
     passes: Passes, coordinates: Rows, states: Sequence[CenterState], share: float
 ) -> tuple[CenterSums, ...]:
-    """Compute the sums of a hard step for each state without its farthest rows, a given share.
+    """Compute the sums of a hard step for each state, without a given share of its farthest rows.
 
     It takes three passes. Parameters are those of `daskmm.kmeans.sums.center_sums`.
     """

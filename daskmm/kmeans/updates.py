@@ -90,7 +90,7 @@ def relocated(centers: FloatArray, sums: CenterSums, distortion: Distortion) -> 
 class Update(ABC):
     """The part of an algorithm that differs between the centre-based algorithms."""
 
-    distortion: Distortion = SQUARED_EUCLIDEAN  # in the model's coordinates
+    distortion: Distortion = SQUARED_EUCLIDEAN  # distortion in the model's coordinates
     partial: bool = False  # whether values may be missing
     relocation: Relocation = to_farthest_rows  # rule for the centres of emptied clusters
     trim: float = 0.0  # share of the rows that hard steps leave out
@@ -187,7 +187,7 @@ class EntropyUpdate(Update):
         return feature_weights[np.unique(self.groups, return_index=True)[1]]
 
     def per_feature(self, dispersion: FloatArray) -> FloatArray:
-        """Divide the dispersion of each group, repeated for its features, among its features."""
+        """Divide each group's dispersion, which all of its features hold, among these features."""
         if self.groups is None:
             return dispersion
         return dispersion / np.bincount(self.groups)[self.groups]
@@ -304,7 +304,7 @@ class CentersProblem:
     """Centres of a table's rows; one pass per step (a `daskmm.mm.problem.Problem`)."""
 
     passes: Passes
-    coordinates: Rows  # in which distances are measured
+    coordinates: Rows  # coordinates in which distances are measured
     weight: float  # sum of the sample weights
     update: Update
     spread: float  # mean distance of the rows from their mean
@@ -344,7 +344,7 @@ class CentersProblem:
 
     def steps(self, states: Sequence[CenterState]) -> list[Step[CenterState]]:
         """Take one MM step of each state, in one pass."""
-        with one_blas_thread():  # set once for all, because this takes as long as a short step
+        with one_blas_thread():  # entered once, as this takes as long as a short step
             found, bounds = self.sums(states), self._bounds.present(len(states))
             steps = [self._step(*of_one) for of_one in zip(states, found, bounds, strict=True)]
         if not self.update.trim:

@@ -50,10 +50,10 @@ _FAR = 30.0
 class Cells:
     """Centres that divide the rows into cells, in a weighted metric of some features."""
 
-    features: NDArray[np.intp]  # indices, (n_used,)
-    coordinates: Coordinates  # the model's, of these features
-    weights: FloatArray  # of these features
-    centers: FloatArray  # in these coordinates, (n_cells, n_used)
+    features: NDArray[np.intp]  # indices of the features, (n_used,)
+    coordinates: Coordinates  # the model's coordinates of these features
+    weights: FloatArray  # weights of these features
+    centers: FloatArray  # centres in these coordinates, (n_cells, n_used)
 
     @functools.cached_property
     def prepared(self) -> dispatch.PreparedCenters:
@@ -169,9 +169,9 @@ class Compressed:
     """A table as micro-clusters."""
 
     positions: FloatArray  # means of the rows, in the model's coordinates, (n, n_features)
-    # Variances of the rows around them; 0 in features of negligible weight.
+    # Variances of the rows around these means; 0 in features of negligible weight.
     scatter: FloatArray
-    multiplicity: FloatArray  # as in `Representatives`, (n,)
+    multiplicity: FloatArray  # multiplicities as in `Representatives`, (n,)
     own: FloatArray
     centers: FloatArray  # centres of their cells, (n, n_used)
 
@@ -190,12 +190,12 @@ class Compression:
 
     passes: Passes
     survey: Survey
-    feature_weights: FloatArray  # of the metric
+    feature_weights: FloatArray  # feature weights of the metric
     bandwidth: float
     n_drawn: int  # rows that each draw adds to the centres
     seed: int
-    centers: FloatArray  # so far, (n_centers, n_features)
-    n_draws: int = 0  # so far
+    centers: FloatArray  # centres so far, (n_centers, n_features)
+    n_draws: int = 0  # number of draws so far
     made: Compressed | None = None  # result of the last step
 
     @classmethod

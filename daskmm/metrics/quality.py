@@ -201,8 +201,8 @@ def silhouette_score(
 
     Notes
     -----
-    If values are missing, the distance of two rows is the sum over the features that both have,
-    times the weight of all features over that of these, as in
+    If values are missing, the distance of two rows is summed over the features that both have, and
+    scaled up to the weight of all features, as in
     :func:`sklearn.metrics.pairwise.nan_euclidean_distances`.
 
     References

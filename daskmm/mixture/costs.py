@@ -38,7 +38,7 @@ class MixtureCosts:
     layout: Layout
     settings: Settings
     n_sample: int  # rows of the sample
-    threads: int  # of a worker
+    threads: int  # number of threads of a worker
 
     @property
     def _n(self) -> int:

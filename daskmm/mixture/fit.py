@@ -52,15 +52,15 @@ class MixtureFit:
     context: FitContext
     rng: np.random.RandomState
     settings: Settings
-    seed: int = 0  # of the sample and of the starts
-    survey: Survey = MADE_LATER  # in standardised coordinates
+    seed: int = 0  # seed of the sample and of the starts
+    survey: Survey = MADE_LATER  # survey in standardised coordinates
     # Bayesian information criterion of each covariance type; empty if it is not chosen.
     criteria: dict[str, float] = field(default_factory=dict)
     starts: Sequence[MixtureState] = ()
     # EM runs on the sample, the best first; after the passes over the table, the run from which
     # they started.
     runs: Sequence[Run[MixtureState]] = ()
-    result: Outcome[MixtureState] = MADE_LATER  # of EM over the table
+    result: Outcome[MixtureState] = MADE_LATER  # outcome of EM over the table
 
     @property
     def sample(self) -> tuple[FloatArray, FloatArray]:
@@ -74,7 +74,7 @@ class MixtureFit:
         return len(self.survey.sample.rows)
 
     def whole_sample(self, state: MixtureState | None = None) -> tuple[FloatArray, FloatArray]:
-        """Return the sample with expected values for missing ones: by default those of all rows."""
+        """Return the sample with expected values (means without a state) for missing ones."""
         rows, weights = self.sample
         if not (self.settings.partial and np.isnan(rows).any()):
             return rows, weights

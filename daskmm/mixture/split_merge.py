@@ -159,7 +159,7 @@ def _merged(state: MixtureState, pair: tuple[int, int]) -> tuple[MixtureState, f
     one = _one(kind, mean, np.asarray(within + between)[None])
     # log det U is −½ log det Σ.
     loss = float(shares @ state.log_determinants[own]) - share * float(one.log_determinants[0])
-    # If the two are apart, merging also loses the information to which of them a row belongs.
+    # If the two are apart, merging also loses the information which of the two a row belongs to.
     return one, loss - float(share * _entropy(shares / share))
 
 

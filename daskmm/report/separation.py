@@ -20,9 +20,9 @@ FloatArray = NDArray[np.float64]
 # A row is clearly in its cluster if its centre is at most half as far as the next one, or if its
 # probability is at least this large.
 _SILHOUETTE, _PROBABILITY = 0.5, 0.9
-# Least share of such rows for which clusters are compared by it.
+# Clusters are compared by the share of such rows if it is at least this large.
 _LEAST_CLEAR = 0.005
-# Least number of a cluster's rows in the sample for a share of them.
+# The share is computed for clusters with at least this many rows in the sample.
 _LEAST_ROWS = 10
 
 
@@ -34,7 +34,8 @@ class Separation:
     # other centre: the simplified silhouette; for mixtures, the mean probability.
     score: float
     clear: float  # share of the rows that are clearly in their cluster
-    # The same of each cluster; NaN for few rows in the sample, (n_clusters,).
+    # Share of each cluster's rows that are clearly in it; NaN for few rows in the sample,
+    # (n_clusters,).
     clear_by_cluster: FloatArray
     by_probability: bool  # whether the model is a mixture
 

@@ -43,7 +43,7 @@ _TOGETHER_BYTES = 64 << 20
 class Clusters:
     """The clusters of a fitted estimator, in the form that block functions need."""
 
-    coordinates: FeatureCoordinates  # in which distances are measured
+    coordinates: FeatureCoordinates  # coordinates in which distances are measured
     state: CenterState  # centres and feature weights in these coordinates, and the distortion
     # Estimator whose `predict` assigns rows; None if each row has the nearest centre.
     model: Any = None

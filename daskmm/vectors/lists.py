@@ -25,8 +25,8 @@ _CHUNK_BYTES, _CHUNKS_PER_FILE = 512 << 10, 64
 class SortedRows:
     """The rows of a table sorted by cluster, in files that are mapped into memory."""
 
-    rows: NDArray  # in the dtype of the table, (n_rows, n_features)
-    numbers: NDArray[np.int64]  # of each row in the table, (n_rows,); they ascend within a cluster
+    rows: NDArray  # rows in the dtype of the table, (n_rows, n_features)
+    numbers: NDArray[np.int64]  # row numbers in the table, (n_rows,), ascending within a cluster
     # First row of each cluster, and the number of rows at the end, (n_clusters + 1,).
     offsets: NDArray[np.int64]
 
@@ -66,7 +66,7 @@ def counts_of_block(
 
 
 def _mapped(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> NDArray:
-    """Return an array in a new file; no rows need no file, as a file without bytes has no map."""
+    """Return an array in a new file; without rows, in memory, as an empty file has no map."""
     return np.memmap(path, dtype, "w+", shape=shape) if shape[0] else np.empty(shape, dtype)
 
 

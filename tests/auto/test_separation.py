@@ -1,4 +1,4 @@
-"""Division of rows into groups that gaps in density divide."""
+"""Division of rows into groups with gaps in density between them."""
 
 import numpy as np
 import pytest
