@@ -194,7 +194,7 @@ class MMClusterer(FitParameters, ClusterMixin, BaseEstimator):
         _models.save(self, path, overwrite)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without lazy labels, because they would hold the data, or a grid's."""
+        """Return the state without lazy labels, which would hold the data, and labels on a grid."""
         state = dict(super().__getstate__())
         state.pop("_block_labels", None)
         labels = state.get("labels_")

@@ -30,7 +30,7 @@ from daskmm.cluster._parameters import (
 )
 from daskmm.cluster._sklearn import StrOptions
 from daskmm.cluster._warnings import warn_of_identifiers, warn_of_outcome
-from daskmm.data.blocks import Layout, Position, as_dask_array, is_lazy
+from daskmm.data.blocks import Block, Layout, as_dask_array, is_lazy
 from daskmm.data.input import by_name, read_table, read_weighted
 from daskmm.data.lazy import in_memory
 from daskmm.data.validation import check_positive_weights, check_row_count
@@ -394,17 +394,15 @@ def _attributes_of(outcome: Outcome[KernelState]) -> dict[str, Any]:
     }
 
 
-def _nearest(
-    rows: NDArray, position: Position, function: Callable[..., NDArray], *shared: Any
-) -> NDArray[np.int32]:
+def _nearest(block: Block, function: Callable[..., NDArray], *shared: Any) -> NDArray[np.int32]:
     """Return the index of the smallest distance per row of one block."""
-    return function(rows, position, *shared).argmin(axis=1).astype(np.int32)
+    return function(block, *shared).argmin(axis=1).astype(np.int32)
 
 
-def _own_entries(rows: NDArray, position: Position) -> FloatArray:
+def _own_entries(block: Block) -> FloatArray:
     """Return the diagonal entry of each row of a block of a square table."""
-    n = np.arange(len(rows))
-    return np.asarray(rows[n, position.start + n], dtype=np.float64)
+    n = np.arange(len(block.rows))
+    return np.asarray(block.rows[n, block.position.start + n], dtype=np.float64)
 
 
 def _diagonal_of(matrix: Any) -> FloatArray:

@@ -256,7 +256,7 @@ class _Naming:
         return {each: self._words(cluster, each) for each in (first, telling)}
 
     def _named(self, cluster: int, most: int, valued: int | None = None) -> dict[int, str]:
-        """Return the words of a cluster by feature; the feature `valued` gets its mean too."""
+        """Return the words of a cluster by feature; those of the feature `valued` give its mean."""
         chosen = np.argsort(-self.parts[cluster], kind="stable")[:most]
         negligible = 1e-12 * self.parts.max(initial=0.0)
         parts = self.parts[cluster, chosen]
@@ -301,7 +301,7 @@ class _Naming:
         return max(shared, key=lambda feature: self.parts[group, feature].sum(), default=-1)
 
     def _far_apart(self, group: list[int]) -> int | None:
-        """Return the first feature if clusters are far apart in it."""
+        """Return the first shared feature if the clusters of a group are far apart in it."""
         feature = self._first(group)
         if feature < 0:
             return None

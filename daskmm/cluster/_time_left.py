@@ -22,7 +22,7 @@ _FIRST_STEPS, _FALL = 10, 1.4
 _LATE = 0.15
 # Share of a stage after which only its own pace predicts the rest.
 _TELLING = 0.2
-# Weight of the plan before stages have been measured, as a share of the planned seconds.
+# This share of the planned seconds counts as measured before any stage has ended, as planned.
 _TRUST = 0.02
 
 

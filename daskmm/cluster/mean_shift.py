@@ -32,7 +32,7 @@ from daskmm.cluster._shift_fit import (
 )
 from daskmm.cluster._sklearn import Interval, StrOptions
 from daskmm.cluster._warnings import warn_convergence, warn_of_identifiers, was_stopped
-from daskmm.data.blocks import Layout, Position
+from daskmm.data.blocks import Block, Layout
 from daskmm.data.input import read_weighted
 from daskmm.engine.first_pass import Survey, described_data, first_pass
 from daskmm.engine.passes import Passes, one_blas_thread, weighted_passes
@@ -479,11 +479,8 @@ def _attributes_of(fit: ShiftFit) -> dict[str, Any]:
 
 
 def _labels_without_weight(
-    rows: NDArray,
-    weights: NDArray[np.float64],
-    position: Position,
-    coordinates: Coordinates,
-    state: CenterState,
+    block: Block, coordinates: Coordinates, state: CenterState
 ) -> list[NDArray[np.int32]]:
     """Return the nearest modes of the rows of weight 0 of a block."""
-    return [labels_of(rows[weights == 0], position, coordinates, state)]
+    without = replace(block, rows=block.rows[block.weights == 0], weights=None)
+    return [labels_of(without, coordinates, state)]

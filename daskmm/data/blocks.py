@@ -388,6 +388,30 @@ class Position(NamedTuple):
         return f"{place} (row {self.start + row} of the data)" if self.known else place
 
 
+_FIRST = Position(0, 0)  # of a table that is one block
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows that are visited together, their sample weights, and their place in the table."""
+
+    rows: Any  # an ndarray or SparseRows in the input's units and dtype, (n, n_features)
+    weights: NDArray[np.float64] | None = None  # (n,); None if all are 1
+    position: Position = _FIRST
+
+    @property
+    def masses(self) -> NDArray[np.float64]:
+        """Sample weights, also if all are 1."""
+        if self.weights is None:
+            return np.ones(len(self.rows))
+        return np.asarray(self.weights, dtype=np.float64)
+
+    @property
+    def numbers(self) -> NDArray[np.int64]:
+        """Index of each row in the whole table, which does not depend on the blocks."""
+        return self.position.numbers(len(self.rows))
+
+
 def positions(layout: Layout) -> list[Position]:
     """Return the position of each block of a table."""
     p = layout.n_features

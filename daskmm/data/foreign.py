@@ -20,7 +20,7 @@ _BLOCK_BYTES = 16 << 20
 
 
 def unwrapped(X: Any, names: Sequence[str] | None = None) -> Any:
-    """Return the table inside an object of another library; columns of pandas become plain ones.
+    """Return the table inside an object of another library, with plain columns.
 
     The result is the pandas DataFrame of a table with an Arrow stream (such as polars'; `names` are
     the columns to read, as in `daskmm.data.arrow.frame_of`), the numpy or dask array of an xarray

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.compiled import library
-from daskmm.data.blocks import Layout, Position, RowBlocks
+from daskmm.data.blocks import Block, Layout, Position, RowBlocks
 from daskmm.data.identifiers import numbering_features
 from daskmm.data.validation import (
     check_domain,
@@ -400,9 +400,7 @@ def _sample_indices(n_rows: int, size: int, rng: np.random.Generator) -> NDArray
 
 
 def _first_look(
-    rows: NDArray,
-    weights: NDArray | None,
-    position: Position,
+    block: Block,
     chosen: NDArray[np.int64],
     family: type[Distortion],
     partial: bool,
@@ -414,54 +412,46 @@ def _first_look(
     named.
     """
     try:
-        moments = checked_moments(rows, weights, position, family, partial)
+        moments = checked_moments(block, family, partial)
     except ValueError as error:
         nothing = np.empty(0, dtype=np.int64)
-        return _Finding(Moments.empty(0), Sample(rows[:0], np.empty(0)), nothing, fault=error)
+        return _Finding(Moments.empty(0), Sample(block.rows[:0], np.empty(0)), nothing, fault=error)
     expanded = None
     if expansion is not None:
-        expanded = _expanded_moments(rows, weights, expansion, moments.observed is not None)
-    local, numbers = _drawn(chosen, position, len(rows))
-    picked = Sample(rows[local], np.ones(len(local)) if weights is None else weights[local])
+        expanded = _expanded_moments(block, expansion, moments.observed is not None)
+    local, numbers = _drawn(chosen, block)
+    weights = np.ones(len(local)) if block.weights is None else block.weights[local]
+    picked = Sample(block.rows[local], weights)
     return _Finding(moments, picked, numbers, expanded)
 
 
-def _drawn(
-    chosen: NDArray[np.int64], position: Position, n_rows: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _drawn(chosen: NDArray[np.int64], block: Block) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Find the chosen rows of a block; return their positions in it and their numbers."""
-    if position.window is None:  # consecutive numbers
-        first, last = np.searchsorted(chosen, (position.start, position.start + n_rows))
-        return chosen[first:last] - position.start, chosen[first:last]
-    numbers = position.numbers(n_rows)
+    start = block.position.start
+    if block.position.window is None:  # consecutive numbers
+        first, last = np.searchsorted(chosen, (start, start + len(block.rows)))
+        return chosen[first:last] - start, chosen[first:last]
+    numbers = block.numbers
     found = np.searchsorted(chosen, numbers)
     local = np.flatnonzero(chosen[np.minimum(found, len(chosen) - 1)] == numbers)
     return local, numbers[local]
 
 
-def checked_moments(
-    rows: NDArray,
-    weights: NDArray | None,
-    position: Position,
-    family: type[Distortion],
-    partial: bool,
-) -> Moments:
+def checked_moments(block: Block, family: type[Distortion], partial: bool) -> Moments:
     """Return the moments of a block, and test all of its values.
 
     It raises ValueError if a value is not finite or outside of the domain, or an integer that
     float64 does not represent; the message names block and row.
     """
-    moments = _block_moments(rows, weights, position, partial)
-    check_domain(rows, position, 0, family, False)
-    check_empty(rows, weights, position, family)
+    moments = _block_moments(block, partial)
+    check_domain(block.rows, block.position, 0, family, False)
+    check_empty(block, family)
     return moments
 
 
-def _expanded_moments(
-    rows: NDArray, weights: NDArray | None, expansion: Expansion, partial: bool
-) -> Moments:
+def _expanded_moments(block: Block, expansion: Expansion, partial: bool) -> Moments:
     """Return the moments of the features of coded rows, whose values have been tested."""
-    n_features = len(expansion.groups)
+    rows, weights, n_features = block.rows, block.weights, len(expansion.groups)
     moments = Moments.empty(n_features)
     for tile in tiles(len(rows), tile_rows(n_features, 1)):
         wide, v = expansion.expand(rows[tile]), None if weights is None else weights[tile]
@@ -568,19 +558,12 @@ class _Draw:
         return _in_order(drawn, kept.numbers)
 
 
-def _draw_by_distance(
-    rows: NDArray,
-    weights: NDArray | None,
-    position: Position,
-    rate: _Rate,
-    key: tuple[int, int],
-) -> _Draw:
+def _draw_by_distance(block: Block, rate: _Rate, key: tuple[int, int]) -> _Draw:
     """Draw rows of one block by distance."""
-    v = np.ones(len(rows)) if weights is None else weights.astype(np.float64)
+    rows, v, numbers = block.rows, block.masses, block.numbers
     rates = np.empty(len(rows))
     for tile, some in pieces(rows, 1):
         rates[tile] = rate.of(some, v[tile])
-    numbers = position.numbers(len(rows))
     uniform = row_uniforms(key, numbers)
     drawn = np.flatnonzero(uniform < rates)
     rates, v = rates[drawn], v[drawn]
@@ -609,10 +592,9 @@ def _observed_shares(moments: Moments, groups: NDArray[np.int64] | None) -> Floa
     return moments.masses / moments.weight
 
 
-def _block_moments(
-    rows: NDArray, weights: NDArray | None, position: Position, partial: bool = False
-) -> Moments:
+def _block_moments(block: Block, partial: bool) -> Moments:
     """Return the moments of one block; raise ValueError for bad values."""
+    rows, weights, position = block.rows, block.weights, block.position
     if isinstance(rows, SparseRows):
         check_finite(rows, position)
         _check_exact(rows.data[:, None], position)

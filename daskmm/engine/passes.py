@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from daskmm.data.blocks import (
+    Block,
     Layout,
     Position,
     RowBlocks,
@@ -116,7 +117,7 @@ class Passes:
         self._n_passes += n_passes
 
     def reduce(self, function: Callable[..., Any], *shared: Any) -> Any:
-        """Sum ``function(rows, weights, position, *shared)`` over all blocks.
+        """Sum ``function(block, *shared)`` over all blocks.
 
         The function is pure and returns a record with ``+``, also for a block without rows. Records
         are added in block order: the same blocks give the same bits. Threads of this process visit
@@ -167,7 +168,7 @@ class Passes:
         assert self._watch is not None
         place = joined(positions(self.blocks.layout))._replace(sparse=False)
         if not have_finite_squares(checked_rows(rows, place)):
-            self._watch.refuse_bad(rows, weights, place)
+            self._watch.refuse_bad(Block(rows, weights, place))
         assert self.known is not None
         known, allowed = self.known.of_rows(coordinates)
         compare(known, np.append(weights @ rows, weights.sum()), allowed, self._n_passes + 1)
@@ -195,7 +196,7 @@ class Passes:
             return reduce_graph(self._graph(), visit, shared, name, schedule)
 
     def _loaded(self) -> list[Arguments]:
-        """Return checked rows, weights and position of each call, loaded on first use."""
+        """Return the checked block of each call, loaded on first use."""
         if self._loaded_of is None or self._loaded_of[0] is not self.blocks:
             # Starting processes takes longer than reading a small table here.
             here = named_schedulers["sync"] if _by_processes() else None
@@ -310,8 +311,8 @@ def _visit_blocks(
         rows, weights = [stacked(rows)], [np.concatenate(weights)] if weights else []
     if family is not None and (empty := family.empty(rows[0])).any():
         weights = [np.where(empty, 0.0, weights[0] if weights else 1.0)]
-    visited = rows[0], weights[0] if weights else None, position
-    return function(*visited, *shared) if watch is None else watch.call(function, *visited, *shared)
+    block = Block(rows[0], weights[0] if weights else None, position)
+    return function(block, *shared) if watch is None else watch.call(function, block, *shared)
 
 
 def _graph_of(blocks: RowBlocks, spare: Callable[[], TaskGraph] | None = None) -> TaskGraph:
@@ -330,12 +331,12 @@ def _arguments(blocks: RowBlocks) -> list[Arguments]:
     ]
 
 
-def _as_list(rows: Any, weights: Any, position: Position) -> list[Arguments]:
-    return [(rows, weights, position)]
+def _as_list(block: Block) -> list[Arguments]:
+    return [(block,)]
 
 
-def _block_length(rows: Any, weights: Any, position: Position) -> list[int]:
-    return [len(rows)]
+def _block_length(block: Block) -> list[int]:
+    return [len(block.rows)]
 
 
 def tree_reduce(

@@ -24,7 +24,7 @@ from daskmm.compiled import dispatch, library
 from daskmm.compiled.bounds import Moves, Moving, add_moves, update_nearest
 from daskmm.compiled.labels import choose_directions, nearest_listed
 from daskmm.compiled.layout import SCORED
-from daskmm.data.blocks import Layout, Position
+from daskmm.data.blocks import Block, Layout
 from daskmm.engine.passes import one_blas_thread, run_on_threads
 from daskmm.kmeans.assignment import labels_of
 from daskmm.kmeans.sums import FARTHEST, CenterState, CenterSums
@@ -140,11 +140,10 @@ class Bounds:
         else:
             self.stale = (self.summed != prepared.centers).any(axis=1)
 
-    def nearest(
-        self, rows: NDArray, position: Position, coordinates: Rows
-    ) -> NDArray[np.int32] | None:
+    def nearest(self, block: Block, coordinates: Rows) -> NDArray[np.int32] | None:
         """Return the nearest centres of a block; None if they must be found without bounds."""
-        own = slice(position.start, position.start + len(rows))
+        rows, start = block.rows, block.position.start
+        own = slice(start, start + len(rows))
         assert self.prepared is not None
         assert isinstance(coordinates, FeatureCoordinates)
         before = self.labels[own].copy()
@@ -154,13 +153,13 @@ class Bounds:
             self.distances[own] = -1.0
             if self.lists is not None:
                 self.lists[own] = -1
-            self.kept.pop(position.start, None)
-            self.changed.pop(position.start, None)
+            self.kept.pop(start, None)
+            self.changed.pop(start, None)
             self.searched.append(len(rows))
             return None
-        if position.start not in self.changed:
-            self.changed[position.start] = np.zeros(len(self.prepared.centers), np.bool_)
-        changed, others = self.changed[position.start], before != self.labels[own]
+        if start not in self.changed:
+            self.changed[start] = np.zeros(len(self.prepared.centers), np.bool_)
+        changed, others = self.changed[start], before != self.labels[own]
         changed[before[others]] = changed[self.labels[own][others]] = True
         self.distances[own][others] = -1.0
         self.searched.append(found)
@@ -186,14 +185,12 @@ class Bounds:
             rows, coordinates, prepared, self.moved, *bounds, None if self.moved else lists
         )
 
-    def sums(
-        self, rows: NDArray, weights: FloatArray | None, position: Position, coordinates: Rows
-    ) -> CenterSums | None:
+    def sums(self, block: Block, coordinates: Rows) -> CenterSums | None:
         """Compute the sums of a block at the centres given to `expect`.
 
         The result is None if its nearest centres must be found without bounds.
         """
-        labels, start = self.nearest(rows, position, coordinates), position.start
+        labels, start, rows = self.nearest(block, coordinates), block.position.start, block.rows
         if labels is None:
             return None
         assert self.prepared is not None
@@ -201,7 +198,7 @@ class Bounds:
         centers = self.prepared.centers
         found = dispatch.known_sums(
             rows,
-            weights,
+            block.weights,
             coordinates,
             self.prepared,
             FARTHEST,
@@ -215,12 +212,10 @@ class Bounds:
             self.kept[start] = found.weights, found.sums
         return CenterSums.of_block_sums(found, rows, coordinates)
 
-    def labels_of(
-        self, rows: NDArray, position: Position, coordinates: Rows, state: CenterState
-    ) -> NDArray[np.int32]:
+    def labels_of(self, block: Block, coordinates: Rows, state: CenterState) -> NDArray[np.int32]:
         """Return nearest centres, as `assignment.labels_of` does, at the centres of `expect`."""
-        found = self.nearest(rows, position, coordinates)
-        return labels_of(rows, position, coordinates, state) if found is None else found
+        found = self.nearest(block, coordinates)
+        return labels_of(block, coordinates, state) if found is None else found
 
 
 @dataclass

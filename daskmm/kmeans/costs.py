@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.data.blocks import Layout, Position, float_dtype, visited_together
+from daskmm.data.blocks import Block, Layout, float_dtype, visited_together
 from daskmm.engine.first_pass import SampleSizes
 from daskmm.engine.speed import fastest, loading_seconds, product_seconds
 from daskmm.kmeans.bounded_sizes import MOST_ROUNDS, STEPS, STEPS_STREAMED
@@ -321,6 +321,5 @@ def step_seconds(s: float, dtype: str, n_features: int, method: Method, threads:
     distortion = family.around(centers.mean(axis=0), np.full(p, 0.03))
     weights = np.full(p, 1.0 / p) if method.weighted else None
     states = (CenterState(centers, s, weights, distortion, method.partial),)
-    position = Position(0, 0, False, (None, p))
-    seconds = fastest(lambda: block_sums(rows, None, position, coordinates, states), threads)
+    seconds = fastest(lambda: block_sums(Block(rows), coordinates, states), threads)
     return seconds / n * (method.n_clusters / k) * (n_features / p)

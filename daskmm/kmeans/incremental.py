@@ -18,7 +18,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.data.blocks import Position
+from daskmm.data.blocks import Block
 from daskmm.engine.first_pass import checked_moments, mean_and_variance, row_uniforms
 from daskmm.engine.moments import Moments
 from daskmm.engine.passes import Passes
@@ -186,7 +186,7 @@ class ShorterMemory:
 
     @property
     def wins(self) -> bool:
-        """Whether new rows have cost less at its centres."""
+        """Whether new rows have cost less at the centres of the shorter memory."""
         return self.longer_cost > (1.0 + _WINS) * self.cost
 
 
@@ -309,7 +309,7 @@ def _trimmed(
         drawn = each.drawn
         if len(drawn.rows):
             same = Coordinates.identity(drawn.rows.shape[1])
-            _, distances = nearest_of(drawn.rows, Position(0, 0), same, state)
+            _, distances = nearest_of(Block(drawn.rows), same, state)
             drawn = drawn.only(limit.kept(distances) > 0)
         found.append(_Seen(own, drawn))
     return found
@@ -331,11 +331,10 @@ class _Drawing(NamedTuple):
     origin: int
     call: int
 
-    def of(
-        self, rows: NDArray, weights: NDArray | None, position: Position, coordinates: Rows
-    ) -> Reservoir:
+    def of(self, block: Block, coordinates: Rows) -> Reservoir:
         """Draw rows of a block, independently of the chunks."""
-        uniform = row_uniforms((self.origin, self.call), position.start + np.arange(len(rows)))
+        rows, weights, n = block.rows, block.weights, len(block.rows)
+        uniform = row_uniforms((self.origin, self.call), block.position.start + np.arange(n))
         with np.errstate(divide="ignore"):
             priorities = np.log(-np.log(uniform))
             if weights is not None:
@@ -404,19 +403,17 @@ def _visited(
 
 
 def _visit(
-    rows: NDArray,
-    weights: NDArray | None,
-    position: Position,
+    block: Block,
     coordinates: Rows,
     states: tuple[CenterState, ...],
     drawings: tuple[_Drawing, ...],
 ) -> _Visit:
     """Visit one block (the block function)."""
     first = states[0]
-    moments = checked_moments(rows, weights, position, type(first.distortion), first.partial)
+    moments = checked_moments(block, type(first.distortion), first.partial)
     with np.errstate(over="ignore", invalid="ignore"):  # `_visited` tests the totals
-        found = center_sums(rows, weights, coordinates, states).records
-    drawn = [drawing.of(rows, weights, position, coordinates) for drawing in drawings]
+        found = center_sums(block.rows, block.weights, coordinates, states).records
+    drawn = [drawing.of(block, coordinates) for drawing in drawings]
     return _Visit(moments, PerStart(tuple(map(_Seen, found, drawn))))
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.data.blocks import Position
+from daskmm.data.blocks import Block
 from daskmm.engine.first_pass import MANY_CLUSTERS, Survey
 from daskmm.engine.moments import Moments, Sample
 from daskmm.kmeans.assignment import nearest_of
@@ -49,7 +49,7 @@ def near_rows(
     starts = [greedy_rows(rows, weights, k, each, distortion, trim) for each in seeds]
     runs = iterate(problem, starts, Schedule(-np.inf, max_iter=_STEPS))
     best = min(runs, key=lambda run: run.last)
-    _, distances = nearest_of(rows, Position(0, 0), problem.coordinates, best.state)
+    _, distances = nearest_of(Block(rows), problem.coordinates, best.state)
     near = ~farthest_share(distances, weights, trim)
     near[np.argsort(distances, kind="stable")[:n_clusters]] = True
     return near

@@ -447,7 +447,7 @@ def _anneal(
 ) -> list[Run[CenterState]]:
     """Run one start (the task function)."""
     context = FitContext(began=time.perf_counter() - seconds, holds_interrupts=False)
-    with one_blas_thread():  # entered once, as this takes as long as a step on few rows
+    with one_blas_thread():  # entering takes as long as a step on few rows
         return iterate(rows.problem(n_runs), [start], schedule, context, until=until)
 
 

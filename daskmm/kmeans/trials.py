@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.data.blocks import Position
+from daskmm.data.blocks import Block
 from daskmm.engine.moments import Sample
 from daskmm.engine.passes import one_blas_thread
 from daskmm.kmeans.assignment import labels_of
@@ -238,7 +238,7 @@ def nearest(rows: Any, state: CenterState) -> Labels:
 
     The rows are in the model's coordinates.
     """
-    return labels_of(rows, Position(0, 0), Coordinates.identity(rows.shape[1]), state)
+    return labels_of(Block(rows), Coordinates.identity(rows.shape[1]), state)
 
 
 def _critical_power(rows: FloatArray, weights: FloatArray) -> float:
@@ -255,7 +255,7 @@ def annealed(
     schedule = Schedule(
         min(-1.0, multiple * critical), _ETA, 1, True, _MAX_ITER, _TOL, critical, _CALM
     )
-    with one_blas_thread():  # entered once, as this takes as long as a step
+    with one_blas_thread():  # entering takes as long as a step, so all steps share it
         return [run.state for run in iterate(problem, starts, schedule)]
 
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.data.blocks import Position
+from daskmm.data.blocks import Block
 from daskmm.engine.passes import Passes
 from daskmm.kmeans.assignment import nearest_of
 from daskmm.kmeans.sums import CenterState, CenterSums, PerStart, center_sums
@@ -102,22 +102,17 @@ def _threshold(found: Histogram, dropped: int, below: float, wanted: float) -> T
 
 
 def _distances(
-    rows: NDArray,
-    weights: FloatArray | None,
-    position: Position,
+    block: Block,
     coordinates: Rows,
     state: CenterState,
 ) -> tuple[FloatArray, FloatArray]:
     """Return distances and weights of one block; rows without any value have no weight."""
-    labels, smallest = nearest_of(rows, position, coordinates, state)
-    held = np.ones(len(rows)) if weights is None else np.asarray(weights, dtype=np.float64)
-    return smallest, np.where(labels < 0, 0.0, held)
+    labels, smallest = nearest_of(block, coordinates, state)
+    return smallest, np.where(labels < 0, 0.0, block.masses)
 
 
 def _bins(
-    rows: NDArray,
-    weights: FloatArray | None,
-    position: Position,
+    block: Block,
     coordinates: Rows,
     states: tuple[CenterState, ...],
     dropped: int,
@@ -126,7 +121,7 @@ def _bins(
     """Return histograms of one block's distances, or of those in a bin, without low bits."""
     records = []
     for state, threshold in zip(states, within, strict=True):
-        smallest, held = _distances(rows, weights, position, coordinates, state)
+        smallest, held = _distances(block, coordinates, state)
         bits = smallest.view(np.int64)
         if threshold is not None:
             inside = bits >> threshold.dropped == threshold.bits
@@ -136,16 +131,14 @@ def _bins(
 
 
 def _kept_sums(
-    rows: NDArray,
-    weights: FloatArray | None,
-    position: Position,
+    block: Block,
     coordinates: Rows,
     states: tuple[CenterState, ...],
     limits: list[Threshold],
 ) -> PerStart[CenterSums]:
     records: list[CenterSums] = []
     for state, threshold in zip(states, limits, strict=True):
-        smallest, held = _distances(rows, weights, position, coordinates, state)
+        smallest, held = _distances(block, coordinates, state)
         kept = held * threshold.kept(smallest)
-        records += center_sums(rows, kept, coordinates, (state,)).records
+        records += center_sums(block.rows, kept, coordinates, (state,)).records
     return PerStart(tuple(records))

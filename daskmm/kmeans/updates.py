@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from daskmm.compiled import library
 from daskmm.compiled.layout import have_waned
 from daskmm.compiled.partial import directions_for
-from daskmm.data.blocks import Position, row_blocks
+from daskmm.data.blocks import Block, row_blocks
 from daskmm.engine.changes import compare
 from daskmm.engine.first_pass import MANY_CLUSTERS
 from daskmm.engine.passes import Passes, one_blas_thread, run_on_threads
@@ -344,7 +344,7 @@ class CentersProblem:
 
     def steps(self, states: Sequence[CenterState]) -> list[Step[CenterState]]:
         """Take one MM step of each state, in one pass."""
-        with one_blas_thread():  # entered once, as this takes as long as a short step
+        with one_blas_thread():  # entering takes as long as a short step, so sums share it
             found, bounds = self.sums(states), self._bounds.present(len(states))
             steps = [self._step(*of_one) for of_one in zip(states, found, bounds, strict=True)]
         if not self.update.trim:
@@ -453,9 +453,7 @@ def _moved(before: CenterState, after: CenterState) -> bool:
 
 
 def block_sums(
-    rows: NDArray,
-    weights: NDArray | None,
-    position: Position,
+    block: Block,
     coordinates: Rows,
     states: tuple[CenterState, ...],
     bounds: tuple[Bounds | None, ...] | None = None,
@@ -464,11 +462,12 @@ def block_sums(
 
     If rows in memory have `bounds` of each start, these are updated.
     """
+    rows, weights = block.rows, block.weights
     if bounds is None:
         return center_sums(rows, weights, coordinates, states)
     records: list[CenterSums] = []
     for state, own in zip(states, bounds, strict=True):
-        found = None if own is None else own.sums(rows, weights, position, coordinates)
+        found = None if own is None else own.sums(block, coordinates)
         records += (
             center_sums(rows, weights, coordinates, (state,)).records if found is None else [found]
         )

@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.data.blocks import Position
+from daskmm.data.blocks import Block
 from daskmm.engine.first_pass import Survey
 from daskmm.engine.passes import Passes, one_blas_thread
 from daskmm.mean_shift.neighborhood import Labels, Neighborhood, Shift
@@ -87,7 +87,7 @@ class BlurringRecord:
 
 @dataclass(frozen=True)
 class Phase:
-    """Iterations that start from the data."""
+    """A series of iterations that starts from the data."""
 
     name: str  # name of the stage in records
     iterations: int  # largest number of iterations
@@ -211,12 +211,9 @@ class _Piece(NamedTuple):
     kept: NDArray[np.bool_]
 
 
-def _piece(
-    rows: NDArray, weights: FloatArray | None, position: Position, coordinates: Coordinates
-) -> list[_Piece]:
-    weights = np.ones(len(rows)) if weights is None else np.asarray(weights, dtype=np.float64)
-    kept = weights > 0
-    return [_Piece(coordinates.to_model(rows[kept]), weights[kept], kept)]
+def _piece(block: Block, coordinates: Coordinates) -> list[_Piece]:
+    kept = block.masses > 0
+    return [_Piece(coordinates.to_model(block.rows[kept]), block.masses[kept], kept)]
 
 
 @dataclass(frozen=True)

@@ -352,7 +352,7 @@ def _silhouettes(
     rows, labels = _checked(block, start, X, labels)
     own = np.searchsorted(names, labels)
     if len(labels) and (own.max() >= len(names) or (names[own] != labels).any()):
-        raise ValueError(f"labels contain numbers that have no center, such as {labels.max()}.")
+        raise ValueError(f"labels contain numbers that have no centre, such as {labels.max()}.")
     values = []
     step = max(1, _DISTANCES // len(centers))
     for part in (slice(at, at + step) for at in range(0, len(rows), step)):

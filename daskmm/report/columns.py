@@ -28,7 +28,7 @@ Say = Callable[[float], str]
 _BARS, _OF_ALL, _OF_CLUSTER, _LEAST_ROWS = 24, 0.01, 0.05, 10
 # A median is far from the mean if they differ by more than this share of the middle half's width.
 _FAR = 0.25
-# A column in which more than this share of the rows is 0 is shown by the share of the others.
+# If more than this share of a column's values is 0, the report gives the share of other values.
 _MOSTLY_ZERO = 0.6
 # Largest number of levels in a text, and of bars for levels.
 _LEVELS_SAID, _LEVELS_DRAWN = 3, 12

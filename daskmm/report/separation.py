@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.cluster._fitted_centers import FittedCenters
-from daskmm.data.blocks import Position
+from daskmm.data.blocks import Block
 from daskmm.kmeans.assignment import unsquared_distances_of
 from daskmm.metrics.quality import relative_margins
 from daskmm.report.means import Sampled
@@ -69,7 +69,7 @@ def separation_of(model: Any, sampled: Sampled | None) -> Separation | None:
 def _silhouettes(model: Any, sampled: Sampled) -> FloatArray:
     fitted = FittedCenters.of(model)
     rows, labels = sampled
-    distances = unsquared_distances_of(rows, Position(0, 0), fitted.coordinates, fitted.state)
+    distances = unsquared_distances_of(Block(rows), fitted.coordinates, fitted.state)
     own = np.take_along_axis(distances, labels[:, None], axis=1)[:, 0]
     np.put_along_axis(distances, labels[:, None], np.inf, axis=1)
     return relative_margins(own, distances.min(axis=1))

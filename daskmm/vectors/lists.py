@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.data.blocks import Position
+from daskmm.data.blocks import Block
 from daskmm.engine.passes import Passes
 from daskmm.storage.arrays import create_array
 from daskmm.storage.atomic import written_whole
@@ -57,11 +57,9 @@ class SortedRows:
         return np.asarray(self.numbers[part]), np.asarray(self.rows[part])
 
 
-def counts_of_block(
-    rows: NDArray, weights: NDArray | None, position: Position, clusters: Clusters
-) -> NDArray[np.int64]:
+def counts_of_block(block: Block, clusters: Clusters) -> NDArray[np.int64]:
     """Return the number of rows of a block in each cluster."""
-    labels = clusters.nearest(rows, position)[0]
+    labels = clusters.nearest(block)[0]
     return np.bincount(labels[labels >= 0], minlength=clusters.n_clusters)
 
 

@@ -17,7 +17,7 @@ from daskmm import (
     PowerKMeans,
     WeightedBlurringMeanShift,
 )
-from daskmm.data.blocks import Position
+from daskmm.data.blocks import Block, Position
 from daskmm.engine.changes import Watch
 from daskmm.gram import precomputed
 from daskmm.kmeans.sums import CenterState, center_sums
@@ -234,12 +234,12 @@ def test_sums_that_overflow_though_the_values_are_in_order_are_named():
     state = CenterState(np.full((1, 3), 1e200), -np.inf)
     watch = Watch(SquaredEuclidean, partial=False, later=True)
 
-    def sums(rows, weights, position):
+    def sums(block):
         with np.errstate(over="ignore", invalid="ignore"):
-            return center_sums(rows, weights, Coordinates.identity(3), (state,))
+            return center_sums(block.rows, block.weights, Coordinates.identity(3), (state,))
 
     with pytest.raises(ValueError, match="sums of block 3 are not finite, though its values are"):
-        watch.call(sums, ROWS[:100], None, Position(3, 300))
+        watch.call(sums, Block(ROWS[:100], position=Position(3, 300)))
 
 
 # What a block's load raises

@@ -65,8 +65,8 @@ def test_a_block_that_no_worker_can_read_is_named_after_one_attempt(
     assert len(list(tmp_path.glob("2-*"))) == 1
 
 
-def _n_rows(rows, weights, position):
-    return len(rows)
+def _n_rows(block):
+    return len(block.rows)
 
 
 def _fit(seed):
@@ -157,7 +157,7 @@ def _row():
     return np.ones((1, 1))
 
 
-def _one(rows, weights, position):
+def _one(block):
     return 1
 
 

@@ -31,7 +31,7 @@ template <class R, class T> struct Tile : Entry {
 
   explicit Tile(const Step& a) : a(a) {}
   void place(Memory& memory) {
-    // Squares read beyond the last row, vectors beyond the last feature.
+    // Squares are read beyond the last row, and vectors beyond the last feature.
     const Index size = (rows + 16) * p + 64;
     memory(size, z), memory(rows * height, panels), memory(n_lines * rows, d), memory(rows, norms);
     memory(holes ? size : 0, held), memory(holes ? rows * height : 0, held_panels);
