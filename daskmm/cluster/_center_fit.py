@@ -9,14 +9,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from daskmm import planning
+from daskmm.auto.lam import follow_lam
 from daskmm.auto.n_clusters import SOME_CLUSTERS, follow_n_clusters
 from daskmm.auto.separation import LEAST_ROWS
-from daskmm.auto.standardize import choose_scale
+from daskmm.auto.standardize import choose_scale, in_own_units
 from daskmm.cluster._choices import Choices, warn_of_number, with_same_data, with_seeds
 from daskmm.cluster._far_clusters import warn_of_far_clusters
 from daskmm.cluster._fitted_centers import (
@@ -216,6 +218,7 @@ class CenterRecipe:
             Stage("same data", with_same_data),
             Stage("metric", self._in_metric),
             Stage("feature weights", self._choose_update, CenterCosts.lam),
+            Stage("units", self._choose_units),
             Stage("powers", self._choose_schedule),
         ]
 
@@ -284,14 +287,10 @@ class CenterRecipe:
         )
 
     def _scaling(self, layout: Layout) -> bool | str:
-        """Return whether to standardise features, or "auto" where the sample decides.
-
-        The sample decides only for squared distances of dense rows. Values that are mostly 0 are
-        counts of the same kind of thing, and standardising would favour the rarest ones.
-        """
+        """Return whether to standardise features, or "auto" where the sample decides."""
         if self.model.standardize != "auto":
             return bool(self.model.standardize)
-        return "auto" if self.model.distortion == "sqeuclidean" and not layout.sparse else False
+        return self.model._automatic_scale(layout.sparse)
 
     def _choose_scale(self, choices: Choices) -> Choices:
         """Choose the scale of the features, if the sample decides about it."""
@@ -300,7 +299,9 @@ class CenterRecipe:
             return choices
         some = some_clusters(survey, self.model.n_clusters)
         chosen, path = choose_scale(survey, some, SCALE_SEED, choices.layout.lazy)
-        return replace(choices, survey=chosen).with_fitted(standardize_path_=path)
+        # Feature weights are learned on standardised features.
+        survey = survey if self.model._weighs_features else chosen
+        return replace(choices, survey=survey).with_fitted(standardize_path_=path)
 
     def _choose_n_clusters(self, choices: Choices) -> Choices:
         """Take the number of clusters that was given, or choose it on the sample."""
@@ -341,6 +342,27 @@ class CenterRecipe:
         )
         trimmed = replace(update, trim=float(self.model.trim))
         return replace(choices, update=trimmed, found=found).with_fitted(**fitted)
+
+    def _choose_units(self, choices: Choices) -> Choices:
+        """Take features as they are, with equal weights, unless learned weights matter."""
+        path = choices.fitted.get("standardize_path_")
+        if path is None or path.standardize or not self.model._weighs_features:
+            return choices
+        learned, survey = choices.fitted["lam_path_"], in_own_units(choices.survey)
+        equal, _ = follow_lam(
+            survey.core, learned.n_clusters, choices.seeds[0], choices.lazy, [np.inf]
+        )
+        path = replace(
+            path,
+            gains_as_they_are=equal.gains[0],
+            gains_standardized=learned.gains[-1],
+            gains_weighted=learned.gains[learned.chosen],
+        )
+        if not path.standardize:
+            plain = CenterRecipe(clone(self.model).set_params(lam=np.inf))
+            choices = plain._choose_update(replace(choices, survey=survey))
+            choices = choices.with_fitted(lam_path_=equal)
+        return choices.with_fitted(standardize_path_=path)
 
     def _choose_schedule(self, choices: Choices) -> Choices:
         """Determine the schedule of the powers and whatever depends on it."""

@@ -151,6 +151,14 @@ class CenterClusterer(CenterParameters, NearestCenter):
         relocates = self.empty_cluster == "farthest"
         return PowerUpdate(survey.distortion, survey.partial, relocates), {}, None
 
+    def _automatic_scale(self, sparse: bool) -> bool | str:
+        """Return what standardize="auto" means: a scale, or "auto" where the sample decides.
+
+        The sample decides only for squared distances of dense rows. Values that are mostly 0 are
+        counts of the same kind of thing, and standardising would favour the rarest ones.
+        """
+        return "auto" if self.distortion == "sqeuclidean" and not sparse else False
+
     def _weights_for_number(
         self, survey: Survey, seed: int, lazy: bool
     ) -> NDArray[np.float64] | None:
@@ -244,8 +252,8 @@ class CenterClusterer(CenterParameters, NearestCenter):
         first. So the model follows data that change abruptly, and keeps the longer memory for data
         that do not change.
 
-        With `trim`, hard steps leave out that share of the rows of each call, which takes three
-        more passes over them.
+        With `trim`, hard steps leave out that share of the rows of each call, which takes two or
+        three more passes over them.
 
         With ``distortion="mixed"``, columns, levels and their scale are those of the fit or of the
         first call. Later levels are treated as in `predict`.

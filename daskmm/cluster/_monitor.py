@@ -409,7 +409,7 @@ def monitor(
 
 
 def _kept(season: int, n_statistics: int) -> int:
-    """Return how many batches are kept: those for forecasts, and more while files stay small."""
+    """Return how many batches are kept: as forecasts need, or more if the file stays small."""
     return max((SEASONS + 1) * season, _MOST_VALUES // n_statistics)
 
 

@@ -30,8 +30,8 @@ SCORED = 256
 # its weight does not fall by more than a factor of WANING within the step. The rounding of
 # distances from products changes weights by more than that.
 NEGLIGIBLE, WANING = 8, 256
-# Clusters below this share of the mean weight leave out no weights, since their own weight may fall
-# by any factor.
+# No weights are left out for clusters below this share of the mean cluster weight: such clusters
+# may shrink by any factor.
 _SMALL = 1e-3
 # Bytes of the distances of a tile, which fit into a core's cache.
 _DISTANCE_BYTES = 1 << 20

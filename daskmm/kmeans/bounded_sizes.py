@@ -48,7 +48,7 @@ def largest_weight(bound: float | None, weight: float, n_clusters: int) -> float
     """
     if bound is None:
         return math.inf
-    whole = isinstance(bound, Integral)  # integers of numpy, too
+    whole = isinstance(bound, Integral)  # this includes integers of numpy
     return float(bound) if whole else float(bound) * weight / n_clusters
 
 

@@ -157,7 +157,7 @@ def _sampled(fit: CentersFit) -> CentersFit:
 
 
 def _on_samples(stage: Stage[Search] | Repeat[Search]) -> Stage[CentersFit] | Repeat[CentersFit]:
-    """Return a stage of a search as one of a fit."""
+    """Return the stage of a fit that runs a stage of its search on samples."""
 
     def of(fit: CentersFit) -> Search:
         assert fit.search is not None

@@ -40,7 +40,7 @@ class Representatives:
     """Rows that have merged, as one point each."""
 
     positions: FloatArray  # y_r in the model's coordinates, (n, n_features)
-    row_sums: FloatArray  # Σ v_i x_i over each one's rows, (n, n_features)
+    row_sums: FloatArray  # Σ v_i x_i over the merged rows, (n, n_features)
     multiplicity: FloatArray  # c_r = Σ v_i over these rows, positive, (n,)
     # Part of c_r that is left out if rows are not their own neighbours: one copy of the row,
     # min(v_i, 1), averaged over the rows.

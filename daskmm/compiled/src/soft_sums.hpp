@@ -131,7 +131,7 @@ template <class T> struct SoftSums : Tile<T, T> {
     }
   }
 
-  // Turn Σ r^s into v (mean u)^(1/s)/Σu, which makes r^(s−1) the weights; M_s; and the hardness.
+  // Compute v (mean u)^(1/s)/Σu, the factor that turns r^(s−1) into weights, then M_s and hardness.
   void average(Index b) {
     const T n_clusters = T(k);
     for_vectors<T>(b, [&](Index i, int) {
