@@ -263,8 +263,8 @@ class CenterClusterer(CenterParameters, NearestCenter):
         first. So the model follows data that change abruptly, and keeps the longer memory for data
         that do not change.
 
-        With `trim`, hard steps leave out that share of the rows of each call, which takes three
-        more passes over them.
+        With `trim`, hard steps leave out that share of the rows of each call, which takes two or
+        three more passes over them.
 
         With ``distortion="mixed"``, columns, levels and their scale are those of the fit or of the
         first call. Later levels are treated as in `predict`.

@@ -352,7 +352,7 @@ class CentersProblem:
         return steps
 
     def sums(self, states: Sequence[CenterState]) -> tuple[CenterSums, ...]:
-        """Compute the sums for each state, in one pass, or in three if rows are trimmed."""
+        """Compute the sums for each state, in one pass, or in two or three if rows are trimmed."""
         if self.update.trim:
             return self._trimmed(states)
         bounds = self._bounds.before(states)
@@ -404,7 +404,7 @@ class CentersProblem:
         of_soft = iter(
             self.passes.reduce(block_sums, self.coordinates, soft).records if soft else ()
         )
-        return tuple(next(of_kept if is_hard else of_soft) for is_hard in hard)
+        return tuple(next(of_kept)[0] if is_hard else next(of_soft) for is_hard in hard)
 
     def yardstick(self, sums: CenterSums) -> float:
         """Return the mean distance with which `repeated_centers` compares centres."""
