@@ -20,7 +20,7 @@ from daskmm.kmeans.empty_clusters import split_coincident
 from daskmm.kmeans.mahalanobis import turned
 from daskmm.kmeans.medians import with_exact_medians
 from daskmm.kmeans.method import GIVEN, RELAXATIONS, Method
-from daskmm.kmeans.restarts import Restarts, cheaper, refined
+from daskmm.kmeans.restarts import Restarts, cheaper
 from daskmm.kmeans.sample_annealing import SEARCH, SampledRows, Search
 from daskmm.kmeans.seeding import given_centers, starting_centers
 from daskmm.kmeans.sums import CenterState
@@ -208,7 +208,10 @@ def _restarted(fit: CentersFit) -> CentersFit:
     """Restart once at the learned feature weights, and keep the cheaper outcome."""
     outcome, survey = fit.result, fit.survey
     restarts = Restarts(survey.core, len(outcome.runs), fit.seeds[0], False, survey.metric)
-    after = refined(outcome, fit.problem, restarts, fit.method.schedule, fit.context)
+    (better,) = restarts.of([outcome.run.state], fit.context)
+    if better is None:
+        return fit
+    after = cheaper(outcome, fit.problem, better, fit.method.schedule, fit.context)
     return replace(fit, result=after)
 
 

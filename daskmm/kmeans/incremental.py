@@ -227,8 +227,10 @@ def updated(
     factor = 1.0 if fading is None or again else fading(visit.moments.weight)
     factors = (factor, factor**_FASTER)[: len(memories)]
     after = [
-        _stepped(updates, state, seen, weight, n_rows, update, key, each)
-        for (updates, state), seen, each in zip(memories, seen_by, factors, strict=True)
+        _stepped(
+            memory, seen, Majorizer.of(seen.sums, memory[1], weight, n_rows), update, key, each
+        )
+        for memory, seen, each in zip(memories, seen_by, factors, strict=True)
     ]
     if fading is None:
         return after[0]
@@ -249,23 +251,21 @@ def updated(
 
 
 def _stepped(
-    updates: Updates,
-    state: CenterState,
+    memory: Memory,
     seen: _Seen,
-    weight: float,
-    n_rows: int,
+    record: Majorizer,
     update: Update,
     key: str | None,
     factor: float,
 ) -> Memory:
     """Add the record of new rows to earlier ones; return the state that minimises their sum."""
-    record = Majorizer.of(seen.sums, state, weight, n_rows)
+    updates, state = memory
     sooner = updates.costs_more(record, state)
     kept = updates.records.kept(key)
     updates = updates.after(record, key, factor)
     total = updates.total
     reservoir = _without_call(updates.reservoir, key).faded(factor) + seen.drawn.faded(kept)
-    since = updates.weight_since + weight
+    since = updates.weight_since + record.weight
     updates = replace(updates, reservoir=reservoir, weight_since=since)
     # Rows that have not been sampled, those of a fit, may have clusters that the sample lacks.
     seen_all = updates.unsampled <= _UNSAMPLED * total.weight

@@ -79,21 +79,6 @@ class _Found(NamedTuple):
     before: float
 
 
-def refined(
-    outcome: Outcome[CenterState],
-    problem: CentersProblem,
-    restarts: Restarts,
-    schedule: Schedule,
-    context: FitContext,
-) -> Outcome[CenterState]:
-    """Restart once from the outcome of a fit over all rows; return the cheaper of the two.
-
-    The parameters are those of `cheaper`, and `restarts`, which makes the restarts.
-    """
-    (better,) = restarts.of([outcome.run.state], context)
-    return outcome if better is None else cheaper(outcome, problem, better, schedule, context)
-
-
 def cheaper(
     outcome: Outcome[CenterState],
     problem: CentersProblem,

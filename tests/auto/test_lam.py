@@ -14,7 +14,7 @@ from daskmm import EntropyPowerKMeans, KMeans, load, plot
 from daskmm.auto.lam import MULTIPLES, follow_lam, preferred_lam
 from daskmm.datasets import make_ewp_simulation2
 from daskmm.engine.moments import Sample
-from daskmm.kmeans.restarts import Restarts, refined
+from daskmm.kmeans.restarts import Restarts, cheaper
 from daskmm.kmeans.trials import Trials, nearest, power_labels
 from daskmm.kmeans.updates import EntropyUpdate, sample_problem
 from daskmm.mm.context import FitContext
@@ -352,6 +352,12 @@ def restarts(n_starts):
 def trial_cost(state):
     trials = Trials.of(Sample(X, np.ones(len(X))), len(X), 0)
     return trials.cost(trials.partition(nearest(X, state)), state.feature_weights)
+
+
+def refined(outcome, problem, restarts, schedule, context):
+    """The cheaper of an outcome and its best restart, if there is a better state."""
+    (better,) = restarts.of([outcome.run.state], context)
+    return outcome if better is None else cheaper(outcome, problem, better, schedule, context)
 
 
 def test_an_outcome_goes_on_from_a_better_state_and_from_no_other():
