@@ -17,7 +17,12 @@ from daskmm.compiled.sparse import fast_rows
 from daskmm.data.blocks import Position
 from daskmm.engine.first_pass import MANY_CLUSTERS, Survey, row_uniforms
 from daskmm.engine.passes import Passes, one_blas_thread, run_on_threads
-from daskmm.kmeans.cells import PARTITIONS, candidates_by_cells, chosen_by_cells
+from daskmm.kmeans.cells import (
+    PARTITIONS,
+    candidates_by_cells,
+    chosen_by_cells,
+    partitions_for,
+)
 from daskmm.kmeans.sums import PerStart
 from daskmm.numerics.distortions.base import Distortion, observed_mean
 from daskmm.numerics.rows import Rows, centers_in_model, pieces
@@ -34,19 +39,25 @@ _LARGEST_SQUARE = 1e290
 
 
 def starting_centers(
-    method: str, passes: Passes, survey: Survey, n_clusters: int, seeds: NDArray[np.int64]
+    method: str,
+    passes: Passes,
+    survey: Survey,
+    n_clusters: int,
+    seeds: NDArray[np.int64],
+    exchanges: bool = False,
 ) -> list[FloatArray]:
     """Choose starting centres, one set per seed.
 
     "k-means++" (greedy) and "random" choose among the sample of the first pass; "k-means||" takes
-    passes of its own, shared by all seeds.
+    passes of its own, shared by all seeds. If `exchanges` of clusters follow, a faster start is as
+    good.
     """
     if method == "k-means||":
         return _scalable(passes, survey, n_clusters, seeds)
     rows, weights = survey.core.rows, survey.core.weights
     if method == "random":
         return [_random_rows(rows, weights, n_clusters, seed, survey.distortion) for seed in seeds]
-    return starting_rows(rows, weights, n_clusters, seeds, survey.distortion)
+    return starting_rows(rows, weights, n_clusters, seeds, survey.distortion, exchanges)
 
 
 def given_centers(centers: FloatArray, survey: Survey) -> FloatArray:
@@ -81,18 +92,23 @@ def starting_rows(
     n_clusters: int,
     seeds: Sequence[int] | NDArray[np.int64],
     distortion: Distortion,
+    exchanges: bool = False,
 ) -> list[FloatArray]:
     """Run greedy k-means++ (Arthur & Vassilvitskii 2007), by scikit-learn if possible.
 
-    For at least `MANY_CLUSTERS` clusters, it chooses among centres found within cells of the rows.
+    For at least `MANY_CLUSTERS` clusters, it chooses among centres found within cells of the rows:
+    those of several partitions into cells, or those of one if `exchanges` of clusters follow.
     """
     plain = distortion.squared and not isinstance(rows, SparseRows)
     if not plain or has_holes(rows):
         return [greedy_rows(rows, weights, n_clusters, seed, distortion) for seed in seeds]
     if n_clusters < MANY_CLUSTERS or len(rows) <= PARTITIONS * n_clusters:
         return plus_plus(rows, weights, n_clusters, seeds)
+    n_partitions = 1 if exchanges else partitions_for(rows.shape[1])
     pools = [
-        _at_least(*candidates_by_cells(rows, weights, n_clusters, int(seed)), n_clusters)
+        _at_least(
+            *candidates_by_cells(rows, weights, n_clusters, int(seed), n_partitions), n_clusters
+        )
         for seed in seeds
     ]
     with one_blas_thread():
