@@ -44,10 +44,10 @@ _FIRST_ITERATIONS, _ITERATIONS = 100, 300
 _MANY = 2
 # Share of the rows that a cluster must have at least to be visible in a sample of 1,000 rows.
 LEAST_SHARE = 0.001
-# Least share of the variance hidden by rounding that counts as within the clusters. A flag that
-# equals two clusters would otherwise tell 3.5 nats.
+# Rounding hides a part of a feature's variance, and at least this share of that part counts as
+# variance within clusters. Otherwise a flag that equals two clusters would gain 3.5 nats.
 _LEAST_HIDDEN = 0.1
-# Feature weights whose differences sum to less lead to the same fit.
+# Two sets of feature weights lead to the same fit if their differences sum to less than this.
 _SAME_WEIGHTS = 0.05
 
 
@@ -61,8 +61,8 @@ class BandwidthPath:
     bandwidths : ndarray of shape (n_bandwidths,), float64
         Bandwidths h, increasing.
     n_clusters : ndarray of shape (n_bandwidths,), int64
-        Number of clusters after 300 iterations on the sample; after 100 if there are more than
-        twice as many as the rule allows. Stragglers have joined other clusters.
+        Number of clusters after 300 iterations on the sample, or after 100 if there are then more
+        than twice as many as the rule allows. Stragglers have joined other clusters.
     gain : ndarray of shape (n_bandwidths,), float64
         Information gain per row in nats minus its penalties, as in :func:`bandwidth_path`; 0 for
         one cluster.
@@ -301,7 +301,7 @@ def _check_parameters(bandwidths: ArrayLike | None, lam: Any, convention: str) -
 def _follow(
     rows: FloatArray, weights: FloatArray, grid: FloatArray, lam: float, convention: str
 ) -> tuple[BandwidthPath, FloatArray | None]:
-    """Follow a grid of increasing bandwidths; also return the weights the chosen one began with."""
+    """Follow a grid of bandwidths; return the path, and the weights where the chosen fit began."""
     with one_blas_thread():
         settings = [Blurring(float(h), lam, convention, _ITERATIONS) for h in grid]
         start = Rows.of(rows, weights, settings[0].merge_tol)

@@ -12,9 +12,9 @@ The rule prefers the *largest* λ that is as good as the best:
 
     IG(λ) \ge \max IG - \max\{\min(3 σ,\ .07 \max IG),\ .05\},
 
-where IG is the mean over the starts, and σ is the standard deviation over the starts, of which the
-median over all λ is taken (the term 3σ is left out for a single start). So features are weighted
-only as strongly as the gain clearly supports.
+where IG is the mean over the starts, and σ is the median, over all λ, of the standard deviation
+over the starts (the term 3σ is left out for a single start). So features are weighted only as
+strongly as the gain clearly supports.
 
 **Few values.** Clusters explain all of a flag if each has only one of its values; they can hardly
 explain all of a feature with many values. So features of few values are replaced by normal numbers
@@ -23,11 +23,11 @@ explain at most .64 of its numbers.
 
 **Mixed columns.** The null is the same rows without any dependence between columns (see
 :mod:`daskmm.kmeans.column_trials`). A column of flags or categories gains the part of its entropy
-that the clusters explain, H_g R_g, which is their mutual information: a noisy flag whose two values
-clusters separate gains log 2, less than a number that they explain completely. Starts end in many
-local optima, and the clusters of one penalty often cost less at another penalty than all clusters
-that were found with it. So every penalty is judged by those clusters, among all starts of all
-penalties, for which its own objective is lowest.
+that the clusters explain, H_g R_g, which is their mutual information: if clusters separate the two
+values of a noisy flag, it gains log 2, which is less than a number gains that they explain
+completely. Starts end in many local optima, and the clusters of one penalty often cost less at
+another penalty than all clusters that were found with it. So every penalty is judged by those
+clusters, among all starts of all penalties, for which its own objective is lowest.
 
 **Wide sparse rows.** Clusters are judged by features that they were not made with: the features are
 split at random into two halves, EWP learns on one half, R_l is computed for the other, and the
@@ -65,13 +65,15 @@ from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 
-registered(Partition)  # here, since `numerics` does not import `storage`
+# It is registered here because `numerics` does not import storage.
+registered(Partition)
 
 # The grid, in units of the mean variance of the features; an infinite penalty keeps their weights
 # equal.
 MULTIPLES = (0.1, 0.2, 0.35, 0.5, 1.0, np.inf)
 # The grid for wide sparse rows, where clusters explain a tenth of a feature rather than half of it.
-# The last penalty keeps weights nearly equal; an infinite one would lose their order.
+# The last penalty keeps weights nearly equal; an infinite one would make them equal and so lose
+# their order.
 SPARSE_MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0)
 # Number of starts per penalty; mixed columns have more, since only one in a few starts finds the
 # clusters.
@@ -351,17 +353,17 @@ def _try_lam_held_out(
 @registered
 @dataclass(frozen=True)
 class Ended:
-    """Last clusters of a start."""
+    """The clusters with which a start ends."""
 
     labels: Labels  # cluster of each row, (n_rows,)
     partition: Partition  # variance that the labels leave unexplained
-    weights: FloatArray  # of the columns, (n_columns,)
+    weights: FloatArray  # weights of the columns, (n_columns,)
 
 
 def _ends(
     lam: float, trials: Trials | ColumnTrials, starts: Sequence[FloatArray], seeds: Sequence[int]
 ) -> list[Ended]:
-    """Return the last clusters of each start at a penalty."""
+    """Return the clusters with which each start ends at a penalty."""
     n_clusters = len(starts[0])
     if np.isinf(lam):
         w = trials.equal_weights

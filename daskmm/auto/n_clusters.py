@@ -1,7 +1,7 @@
 """Choice of the number of clusters, without labels.
 
-The rule counts groups of rows that gaps in density divide; groups may have any shape, size and
-spread. k-means cuts the rows into cells, and cells that no gap divides are merged (see
+The rule counts groups of rows with gaps in density between them; groups may have any shape, size
+and spread. k-means cuts the rows into cells, and cells that no gap divides are merged (see
 :mod:`daskmm.auto.separation` and, for what a gap is, :mod:`daskmm.numerics.gaps`). Clusters without
 a gap between them count as one: if the centres of two round clusters of equal size are 2.5 standard
 deviations apart, the density between them is .88 of that at the centres.
@@ -46,14 +46,14 @@ FloatArray = NDArray[np.float64]
 PLANNED_CLUSTERS, SOME_CLUSTERS = 40, 20
 # Largest number of rows of the sample that are used.
 SAMPLE_ROWS = 10_000
-# Least number of rows without missing values that mixed columns need. Rows of numbers that lack
-# more than this share of their values are left out, if at least so many others remain.
+# Mixed columns need at least this many rows without missing values. Rows of numbers are left out if
+# they lack more than this share of their values, as long as at least as many others remain.
 LEAST_WHOLE, _MISSING = 200, 0.25
 # Number of principal axes that are used.
 _AXES = 20
 # Features with less than this share of the largest weighted variance are left out.
 _NEGLIGIBLE = 1e-2
-# A number counts as at the end of the range if it exceeds this share of what the rows allow.
+# A number of clusters is at the end of the range if it exceeds this share of what the rows allow.
 _END = 0.75
 
 
@@ -68,9 +68,9 @@ class ClusterNumberPath:
         Numbers of clusters: 2, 3, …, and some beyond the number that was found.
     overlaps : ndarray of shape (n_numbers,), float64
         Overlap of the two least separated clusters, which is less than 1 if there is a gap between
-        them. It is the larger of two ratios. One is the density between the two, relative to that
-        at the less dense one, divided by the largest such value that counts as a gap. The other is
-        the evidence that a gap needs, divided by the evidence found.
+        them. It is the larger of two ratios. For the first, the density between the two clusters is
+        divided by that of the less dense cluster, and by the largest such quotient that counts as a
+        gap. The second is the evidence that a gap needs, divided by the evidence found.
     n_rows, n_features : int
         Number of rows of the sample, and of features or principal axes, that were used.
     at_end : bool
@@ -86,7 +86,7 @@ class ClusterNumberPath:
 
     @property
     def n_clusters(self) -> int:
-        """The largest number of clusters that gaps divide; 1 if there are no clusters."""
+        """The largest number of clusters with gaps between them; 1 if there are no clusters."""
         return int(self.numbers[self.overlaps < 1].max(initial=1))
 
     def __repr__(self) -> str:
@@ -106,12 +106,12 @@ def follow_n_clusters(
     n_rows: int = SAMPLE_ROWS,
     mixed: MixedCoordinates | None = None,
 ) -> ClusterNumberPath:
-    """Count the groups of a sample that gaps divide, by the rule of this module.
+    """Count the groups of a sample with gaps between them, by the rule of this module.
 
     The sample, in the model's coordinates, is that of the first pass, of which at most `n_rows` are
-    used. The seed is that of these rows and of the starts of k-means. Features with next to no
-    variance, weighted by `feature_weights`, are left out. Rows of mixed columns have the
-    coordinates `mixed` in place of feature weights.
+    used. The seed draws these rows and the starts of k-means. Features with next to no variance,
+    weighted by `feature_weights`, are left out. Rows of mixed columns have the coordinates `mixed`
+    in place of feature weights.
     """
     if mixed is not None:
         sample = _of_mixed(sample, mixed, seed)

@@ -3,10 +3,10 @@
 A feature that is mostly 0 is explained completely by a cluster of the rows in which it is not 0,
 and no penalty prefers a hundred features that each separate clusters a little to one such feature.
 So each feature is scored by the share of its variance that lies along leading directions of other
-features (see `daskmm.numerics.held_out`). In the next round, features are weighted by the shares
-beyond chance before the directions are computed, which strengthens weak groups of features: among
-12,000 genes of 9,300 cells, the principal axes do not show 150 markers of twelve types, whose share
-is .1.
+features (see `daskmm.numerics.held_out`). The next round weights each feature by the part of its
+share that exceeds chance before it computes the directions. This strengthens weak groups of
+features: among 12,000 genes of 9,300 cells, the principal axes do not show 150 markers of twelve
+types, whose share is .1.
 """
 
 from __future__ import annotations

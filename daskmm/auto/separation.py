@@ -39,7 +39,7 @@ _STEPS, _TOL = 20, 1e-3
 
 
 class Separation(NamedTuple):
-    """Groups of rows that gaps divide."""
+    """Groups of rows with gaps between them."""
 
     n_groups: int  # number of groups with gaps between them
     # Overlap of the two least separated groups, for 2, 3, … groups. It is less than 1 up to
@@ -85,6 +85,8 @@ def _divided(rows: FloatArray, weights: FloatArray, rng: np.random.Generator) ->
     if len(rows) < 2 * _SMALL:
         return Merging({}, [])
     closest, white = WIDEST, whitened(rows, weights)
+    if not white.shape[1]:  # all rows are equal
+        return Merging({}, [])
     n_cells = min(MOST_CELLS, max(2, len(rows) // LEAST_ROWS))
     while n_cells >= 2:
         for seen in (rows, white):

@@ -13,6 +13,11 @@ its length at both ends. Rows outside of the range of any feature (at most the f
 left out, and features are divided by the standard deviation of the other rows. If these standard
 deviations hardly differ, as those of embeddings and of pixels do, nothing is tried: the features
 remain as they are.
+
+EWP learns weights of standardised features, since its penalty presumes comparable scales. Features
+that power k-means would leave as they are remain so, with equal weights, unless learned weights
+gain clearly more than equal ones on either scale, by the tolerance of :mod:`daskmm.auto.lam`, whose
+gains these are.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.auto.lam import STARTS
+from daskmm.auto.lam import LEAST_TOLERANCE, STARTS, TOLERANCE
 from daskmm.engine.first_pass import Survey
 from daskmm.engine.moments import Sample
 from daskmm.engine.passes import tree_reduce
@@ -34,8 +39,9 @@ from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 
-# Share of the values beyond each of the two quantiles that bound a feature's range; share of the
-# range's length by which it is widened at each end; largest share of the rows that is left out.
+# A feature's range goes from one quantile to another; the share _TAIL of the values lies beyond
+# each. The range is widened by _WIDENING of its length at each end. At most the share _MOST_FAR of
+# the rows is left out.
 _TAIL, _WIDENING, _MOST_FAR = 0.02, 0.5, 0.05
 # Largest number of clusters in trials: with more, trials take longer than the fit.
 _MOST_CLUSTERS = 32
@@ -59,22 +65,32 @@ class ScaleChoice:
     # Number of clusters (at most 32), and number of rows of the sample.
     n_clusters: int
     n_rows: int
+    # Gains of standardised features with learned weights; None without weights, or if they could
+    # not change the choice.
+    gains_weighted: FloatArray | None = None
 
     @property
     def standardize(self) -> bool:
-        """Whether the gain of standardised features is clearly larger."""
+        """Whether standardised features gain clearly more, or learned weights matter."""
         if not len(self.gains_standardized):
             return False
         before, after = np.median(self.gains_as_they_are), np.median(self.gains_standardized)
-        return bool(after > before + max(_CLEARLY * after, _CLEAR_NATS))
+        if after > before + max(_CLEARLY * after, _CLEAR_NATS):
+            return True
+        if self.gains_weighted is None:
+            return False
+        weighted = np.median(self.gains_weighted)
+        return bool(weighted > min(before, after) + max(TOLERANCE * weighted, LEAST_TOLERANCE))
 
     def __str__(self) -> str:
         """Say what was chosen, and why."""
         if not len(self.gains_standardized):
             return "as they are: standard deviations of the features hardly differ"
+        weighted = self.gains_weighted
+        learned = "" if weighted is None else f" ({np.median(weighted):.3g} with learned weights)"
         return (
             f"{'standardised' if self.standardize else 'as they are'}: clusters gain "
-            f"{np.median(self.gains_standardized):.3g} nats on standardised features, "
+            f"{np.median(self.gains_standardized):.3g} nats on standardised features{learned}, "
             f"{np.median(self.gains_as_they_are):.3g} on features as they are"
         )
 
@@ -88,7 +104,7 @@ def choose_scale(
     start, and otherwise threads of this process do.
     """
     n_clusters = min(n_clusters, _MOST_CLUSTERS)
-    own = _in_own_units(survey)
+    own = in_own_units(survey)
     scales = _trials(own.core, sample_rows(n_clusters), seed)
     deviations = np.sqrt(scales[0].variance[scales[0].varying])
     if not len(deviations) or _are_alike(deviations):
@@ -115,7 +131,7 @@ def _are_alike(deviations: FloatArray) -> bool:
     return bool(deviations.max() <= _ALIKE * small)
 
 
-def _in_own_units(survey: Survey) -> Survey:
+def in_own_units(survey: Survey) -> Survey:
     """Convert the result of the first pass to features that are not standardised."""
     scale = survey.coordinates.scale
     rows = survey.sample.rows * scale

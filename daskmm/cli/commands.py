@@ -19,6 +19,9 @@ MODELS = {
     "mean-shift": "WeightedBlurringMeanShift",
 }
 
+# Value of --keep for every column.
+ALL = "all"
+
 _DASKMM = """\
 Cluster data larger than memory, and find the features that make the clusters.
 
@@ -145,14 +148,14 @@ example:
 _MONITOR = (
     "report drift of new data beyond their usual changes",
     """\
-Compare INPUT, a batch such as the rows of a day, with a forecast from the batches before it.
-It compares columns, and the shares, costs and columns of the clusters: of this batch, and of
-the latest half season and season of batches (four and seven days of a week) together. Trends,
-weekdays and the usual differences between batches are no drift. The exit code is 3 if
-something differs by more, or if a column has a level that the fit did not see. The probability
-of any false alarm in a year of daily batches is at most --level. RUN/monitor keeps the results;
-the first call reads the reference rows once. After 'daskmm update' the series of the columns
-continue, and the rows of the update become the reference of the clusters.""",
+Compare INPUT, a batch such as the rows of a day, with a forecast from the batches before it. It
+compares columns, and the shares, costs and columns of the clusters. It tests this batch, the mean
+of the latest half season and that of the latest season (for a week, four and seven days). Trends,
+weekdays and the usual differences between batches are no drift. The exit code is 3 if something
+differs by more, or if a column has a level that the fit did not see. The probability of any false
+alarm in a year of daily batches is at most --level. RUN/monitor keeps the results; the first call
+reads the reference rows once. After 'daskmm update' the columns' series continue, and the clusters'
+reference are the rows of the update.""",
     """\
 example:
   daskmm monitor run monday.parquet --batches date || echo "look at run"
@@ -317,7 +320,7 @@ def _add_model(command: _Parser, required: str = "") -> None:
 
 
 def _add_parameters(command: argparse.ArgumentParser) -> None:
-    # Imported here, so that the help of other commands does not wait for it.
+    # This import is slow, and the help of other commands need not wait for it.
     from daskmm.cli.model_options import add_model_options
 
     add_model_options(command, MODELS)
@@ -364,7 +367,7 @@ def _names(text: str) -> list[str]:
 
 
 def _add_beside(command: argparse.ArgumentParser, labels: str) -> None:
-    """Add the options for what a table of labels holds beside them."""
+    """Add the options for the columns that a table holds beside the labels."""
     command.add_argument(
         "--keep",
         type=_names,
@@ -431,7 +434,7 @@ def _add_monitor(commands: Any) -> None:
         help="probability of any false alarm in a year of daily batches (%(default)s)",
     )
     monitor.add_argument(
-        "--picture", metavar="PNG", help="draw cost and certainty of drift, of all looks so far"
+        "--picture", metavar="PNG", help="draw cost and certainty of the drift in all looks so far"
     )
     monitor.add_argument(
         "--report", action="store_true", help="write all looks so far into RUN/report.html"

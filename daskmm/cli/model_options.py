@@ -25,7 +25,7 @@ _BASES = ("_parameters.py", "_centers.py", "_kernels.py")
 # Parameters without an option: the commands set them, only a later fit in the same process needs
 # them, or they are options of 'daskmm update'.
 _LEFT_OUT = ("checkpoint", "verbose", "warm_start", "forget")
-# Without "precomputed", for which Python passes a matrix.
+# These choices leave out "precomputed", which needs a matrix that a command line cannot give.
 _CHOICES = {"kernel": KERNELS}
 _FLAGS = {"n_clusters": ("-k", "--n-clusters"), "random_state": ("--seed",)}
 # Defaults of the commands that differ from those of the estimators.
@@ -49,12 +49,12 @@ class Parameter:
 
     @property
     def words(self) -> list[str]:
-        """Words of the type, with quotation marks where a value is quoted."""
+        """Words that describe the type; values that are quoted keep their quotation marks."""
         return re.findall(r'"[^"]+"|\w+', self.kind)
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The texts among which it chooses; empty if a command line can express others too."""
+        """The texts that the parameter accepts; empty if it accepts other values too."""
         if not self.kind.startswith("{"):
             return ()
         return _CHOICES.get(self.name, tuple(re.findall(r'"([^"]+)"', self.kind)))
@@ -102,7 +102,7 @@ def add_model_options(command: argparse.ArgumentParser, estimators: Mapping[str,
 
 
 def _add_option(group: Any, name: str, of: dict[str, Parameter]) -> None:
-    """Add the option of a parameter; `of` has the parameter of each model that has it."""
+    """Add the option of a parameter; `of` has its `Parameter` for each model that takes it."""
     flags = _FLAGS.get(name, (f"--{name.replace('_', '-')}",))
     options: dict[str, Any] = {"dest": name, "help": _help(of).replace("%", "%%")}
     words = list(dict.fromkeys(word for each in of.values() for word in each.words))
@@ -129,7 +129,7 @@ def _with_remark(sentence: str, remark: str) -> str:
 
 
 def _by_model(texts: dict[str, str]) -> str:
-    """Join the texts of models, each with the models that have it, unless all are the same."""
+    """Join the different texts, each after the names of its models; a single text has no names."""
     models: dict[str, list[str]] = {}
     for model, text in texts.items():
         models.setdefault(text, []).append(model)

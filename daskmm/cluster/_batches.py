@@ -24,7 +24,7 @@ def batch_number(batch: Any) -> int:
 
 
 def numbered_batches(X: Any, batches: Any) -> tuple[NDArray[np.int64], Any]:
-    """Return the sorted numbers of the batches, and the place of each row's batch in them, from 1.
+    """Return the sorted numbers of the batches, and for each row the place of its batch, from 1.
 
     `batches` is the name of a column of `X`, or the batch of each row; the places of lazy batches
     are lazy.
@@ -69,7 +69,7 @@ def _numbers(labels: NDArray) -> NDArray[np.int64]:
     try:
         if labels.dtype.kind not in "MUO":
             raise ValueError
-        if labels.dtype.kind in "UO":  # a day is that of the time as written
+        if labels.dtype.kind in "UO":  # the day as written, whatever the offset from UTC
             labels = np.array([_OFFSET.sub(r"\1", str(label)) for label in labels])
         days = labels.astype("datetime64[D]")
     except ValueError:

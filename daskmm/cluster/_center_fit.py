@@ -9,14 +9,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from daskmm import planning
+from daskmm.auto.lam import follow_lam
 from daskmm.auto.n_clusters import SOME_CLUSTERS, follow_n_clusters
 from daskmm.auto.separation import LEAST_ROWS
-from daskmm.auto.standardize import choose_scale
+from daskmm.auto.standardize import choose_scale, in_own_units
 from daskmm.cluster._choices import Choices, warn_of_number, with_same_data, with_seeds
 from daskmm.cluster._far_clusters import warn_of_far_clusters
 from daskmm.cluster._fitted_centers import (
@@ -57,7 +59,7 @@ from daskmm.mm.driver import Schedule
 from daskmm.mm.stages import Cost, Stage, nothing, run_stages
 from daskmm.numerics.columns import Expansion, MixedCoordinates
 from daskmm.numerics.distortions import DISTORTIONS
-from daskmm.numerics.rows import SphereCoordinates, WhitenedCoordinates
+from daskmm.numerics.rows import Coordinates, SphereCoordinates, WhitenedCoordinates
 from daskmm.planning import Plan
 from daskmm.storage.records import registered
 
@@ -80,7 +82,7 @@ class EarlierModel:
     cluster_centers_: NDArray[np.float64]
     s_: float
     feature_weights_: NDArray[np.float64] | None
-    # Whether it is the earlier fit of the same estimator, as with `warm_start`.
+    # Whether the model is an earlier fit of the same estimator, as with `warm_start`.
     own: bool
 
 
@@ -216,6 +218,7 @@ class CenterRecipe:
             Stage("same data", with_same_data),
             Stage("metric", self._in_metric),
             Stage("feature weights", self._choose_update, CenterCosts.lam),
+            Stage("units", self._choose_units),
             Stage("powers", self._choose_schedule),
         ]
 
@@ -284,14 +287,10 @@ class CenterRecipe:
         )
 
     def _scaling(self, layout: Layout) -> bool | str:
-        """Return whether to standardise features, or "auto" where the sample decides.
-
-        The sample decides only for squared distances of dense rows. Values that are mostly 0 are
-        counts of the same kind of thing, and standardising would favour the rarest ones.
-        """
+        """Return whether to standardise features, or "auto" where the sample decides."""
         if self.model.standardize != "auto":
             return bool(self.model.standardize)
-        return "auto" if self.model.distortion == "sqeuclidean" and not layout.sparse else False
+        return self.model._automatic_scale(layout.sparse)
 
     def _choose_scale(self, choices: Choices) -> Choices:
         """Choose the scale of the features, if the sample decides about it."""
@@ -300,7 +299,9 @@ class CenterRecipe:
             return choices
         some = some_clusters(survey, self.model.n_clusters)
         chosen, path = choose_scale(survey, some, SCALE_SEED, choices.layout.lazy)
-        return replace(choices, survey=chosen).with_fitted(standardize_path_=path)
+        # Feature weights are learned on standardised features.
+        survey = survey if self.model._weighs_features else chosen
+        return replace(choices, survey=survey).with_fitted(standardize_path_=path)
 
     def _choose_n_clusters(self, choices: Choices) -> Choices:
         """Take the number of clusters that was given, or choose it on the sample."""
@@ -342,6 +343,27 @@ class CenterRecipe:
         trimmed = replace(update, trim=float(self.model.trim))
         return replace(choices, update=trimmed, found=found).with_fitted(**fitted)
 
+    def _choose_units(self, choices: Choices) -> Choices:
+        """Take features as they are, with equal weights, unless learned weights matter."""
+        path = choices.fitted.get("standardize_path_")
+        if path is None or path.standardize or not self.model._weighs_features:
+            return choices
+        learned, survey = choices.fitted["lam_path_"], in_own_units(choices.survey)
+        equal, _ = follow_lam(
+            survey.core, learned.n_clusters, choices.seeds[0], choices.lazy, [np.inf]
+        )
+        path = replace(
+            path,
+            gains_as_they_are=equal.gains[0],
+            gains_standardized=learned.gains[-1],
+            gains_weighted=learned.gains[learned.chosen],
+        )
+        if not path.standardize:
+            plain = CenterRecipe(clone(self.model).set_params(lam=np.inf))
+            choices = plain._choose_update(replace(choices, survey=survey))
+            choices = choices.with_fitted(lam_path_=equal)
+        return choices.with_fitted(standardize_path_=path)
+
     def _choose_schedule(self, choices: Choices) -> Choices:
         """Determine the schedule of the powers and whatever depends on it."""
         survey, earlier = choices.survey, self.earlier
@@ -371,9 +393,9 @@ class CenterRecipe:
         return isinstance(self.model.init, str) and self.earlier is None
 
     def _samples(self, layout: Layout) -> bool:
-        """Return whether to anneal on a sample, so that only polishing passes over the table."""
+        """Return whether to anneal on a sample, and to take only Lloyd steps over the table."""
         coded = layout.lazy and (layout.sparse or self.model.distortion == "mixed")
-        # Annealing over the table would take far rows into account.
+        # Far rows are known in the sample only, so annealing over the table would count them.
         trimmed = self.model.trim > 0
         bounds, seeds = cluster_range(self.model), self._seeds
         return anneals_on_sample(
@@ -397,7 +419,7 @@ class CenterRecipe:
         return enough and self._may_exchange(layout)
 
     def _most_starts(self, layout: Layout) -> int:
-        """Return the number of starts, unless each iteration reads a large table."""
+        """Return the number of starts of a fit whose iterations do not read a large table."""
         if not self._seeds:
             return 1
         if self.model.n_init != "auto":
@@ -413,7 +435,7 @@ class CenterRecipe:
         return 1 if self.model.n_init == "auto" and reads and large else self._most_starts(layout)
 
     def _checked_init(self, n_features: int, expansion: Expansion | None) -> FloatArray | None:
-        """Check given centres against the data and n_clusters, and return them; None without."""
+        """Return given centres, checked against the data and n_clusters; None if none are given."""
         earlier = self.earlier
         if earlier is None and isinstance(self.model.init, str):
             return None
@@ -496,6 +518,9 @@ def attributes_of_fit(fit: CentersFit) -> dict[str, Any]:
     }
     if isinstance(coordinates, MixedCoordinates):
         found.update(coordinates_=coordinates, distortion_=fit.survey.distortion)
+    complete = not fit.survey.partial and fit.survey.near is None
+    if isinstance(coordinates, Coordinates) and complete:
+        found["_variance"] = fit.survey.variance * np.square(coordinates.scale)  # reports need this
     if isinstance(coordinates, WhitenedCoordinates):
         found["precision_"] = coordinates.whitening @ coordinates.whitening.T
     return found

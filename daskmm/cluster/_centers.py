@@ -103,7 +103,7 @@ class CenterClusterer(CenterParameters, NearestCenter):
         "max_clusters": [None, Interval(Integral, 2, None, closed="left")],
         "standardize": ["boolean", StrOptions({"auto"})],
         "init": [
-            StrOptions({"k-means++", "k-means||", "random"}),
+            StrOptions({"k-means++", "random"}),
             "array-like",
             NearestCenter,
             FrozenEstimator,
@@ -153,6 +153,14 @@ class CenterClusterer(CenterParameters, NearestCenter):
         The start is the clusters found while a parameter of the update was chosen.
         """
         return PowerUpdate(survey.distortion, survey.partial, self._relocation(survey)), {}, None
+
+    def _automatic_scale(self, sparse: bool) -> bool | str:
+        """Return what standardize="auto" means: a scale, or "auto" where the sample decides.
+
+        The sample decides only for squared distances of dense rows. Values that are mostly 0 are
+        counts of the same kind of thing, and standardising would favour the rarest ones.
+        """
+        return "auto" if self.distortion == "sqeuclidean" and not sparse else False
 
     def _weights_for_number(
         self, survey: Survey, seed: int, lazy: bool
@@ -242,20 +250,21 @@ class CenterClusterer(CenterParameters, NearestCenter):
         hard steps too; otherwise they take steps at the power with which it ended.
 
         A sample of all rows (200 per cluster, from 2,000 to 10,000) is kept, and saved with the
-        model. Memberships and outliers are measured by it; after a `fit`, only once it is half
-        full. Unless `init` is an array of centres, fresh starts on the sample compete with the
+        model. Memberships and outliers are measured by this sample; after a `fit`, only once it is
+        half full. Unless `init` is an array of centres, fresh starts on the sample compete with the
         present clusters whenever new rows make up three tenths of all rows, or one tenth if their
         mean cost is a quarter higher than that of all rows. If a fresh start wins, the records are
-        divided among its clusters in the proportions of the sample. After a `fit`, whose rows are
-        not in the sample, they compete once its rows have less than a tenth of the weight.
+        divided among its clusters in the proportions of the sample. The rows of a `fit` are not in
+        the sample, so after one, fresh starts compete only once those rows have less than a tenth
+        of the weight.
 
         With a half-life (`forget`), a second set of records fades four times as fast. If new rows,
         before they enter either set, cost less at the centres of the second set, it replaces the
         first. So the model follows data that change abruptly, and keeps the longer memory for data
         that do not change.
 
-        With `trim`, hard steps leave out that share of the rows of each call, which takes three
-        more passes over them.
+        With `trim`, hard steps leave out that share of the rows of each call, which takes two or
+        three more passes over them.
 
         With ``distortion="mixed"``, columns, levels and their scale are those of the fit or of the
         first call. Later levels are treated as in `predict`.
@@ -440,7 +449,7 @@ class CenterClusterer(CenterParameters, NearestCenter):
         return values_of_table(self, fitted.table(X, feature_dim), scores_of, *shared, name="score")
 
     def calibrate(self, X: Any, sample_weight: Any = None, feature_dim: str | None = None) -> Self:
-        """Compute the attributes by which outliers are measured from given rows, in one pass.
+        """Compute from given rows, in one pass, the attributes by which outliers are measured.
 
         This sets the three attributes from which `predict_proba`, `score_samples` and outliers are
         computed. `fit` and `partial_fit` compute them from samples of the rows.

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from daskmm.auto.n_clusters import ClusterNumberPath
-from daskmm.cluster._warnings import warn_user
 from daskmm.data.blocks import Layout
+from daskmm.data.errors import warn_user
 from daskmm.engine.first_pass import Survey, described_data
 from daskmm.engine.passes import Passes
 from daskmm.kmeans.method import Method
@@ -25,13 +25,13 @@ from daskmm.numerics.columns import Expansion
 class Choices:
     """The first pass of a fit of centres, and the choices made on its sample."""
 
-    passes: Passes  # over a table whose rows have been counted
+    passes: Passes  # passes over a table whose rows have been counted
     context: FitContext
-    method: Method  # chosen by the parameters and the layout of the table
+    method: Method  # method chosen by the parameters and the table's layout
     rng: np.random.RandomState
     expansion: Expansion | None = None  # features of coded columns
-    seeds: list[int] = field(default_factory=list)  # of the first pass, then of each start
-    survey: Survey = MADE_LATER  # in the coordinates chosen so far
+    seeds: list[int] = field(default_factory=list)  # seed of the first pass, then of each start
+    survey: Survey = MADE_LATER  # survey in the coordinates chosen so far
     update: Update = MADE_LATER
     found: CenterState | None = None  # clusters that were found while a parameter was chosen
     fitted: dict[str, Any] = field(default_factory=dict)  # attributes that the choices determine
@@ -45,7 +45,7 @@ class Choices:
     def lazy(self) -> bool:
         """Whether trials run on the active dask scheduler.
 
-        Trials do not if the table itself is annealed: a computation would count as a pass over it.
+        They do not if the table itself is annealed, since a trial would count as a pass over it.
         """
         return self.layout.lazy and self.method.on_sample
 

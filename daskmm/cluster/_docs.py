@@ -38,8 +38,8 @@ def with_shared_texts(doc: str) -> str:
 TEXTS = {
     "n_clusters": """
 n_clusters : int or "auto", default=8
-    Number of clusters; "auto" chooses one on the sample of the first pass. It counts
-    groups that gaps in density divide, and is 1, with a warning, if there are none: see
+    Number of clusters; "auto" chooses one on the sample of the first pass. It counts groups with
+    gaps in density between them, and is 1, with a warning, if there are none: see
     `daskmm.selection.choose_n_clusters`.
 """,
     "max_clusters": """
@@ -48,15 +48,14 @@ max_clusters : int, optional
     needs a dozen of its rows.
 """,
     "init": """
-init : {"k-means++", "k-means||", "random"}, array of shape (n_clusters, n_features) or fitted \
-model, default="k-means++"
+init : {"k-means++", "random"}, array of shape (n_clusters, n_features) or fitted model, \
+default="k-means++"
     How the starting centres are found. "k-means++" is greedy k-means++ on a sample drawn in the
     first pass (for 256 clusters or more, first within coarse cells of its rows, which takes a small
-    share of the fit); "k-means||" is scalable k-means++, which makes six passes of its own;
-    "random" takes random rows of that sample; an array gives centres in the input's units. A fitted
-    model gives its centres and feature weights, and the fit continues at the power with which the
-    model ended: by Lloyd steps if it was polished. Where the estimator is cloned, put the model
-    into a ``sklearn.frozen.FrozenEstimator``.
+    share of the fit); "random" takes random rows of that sample; an array gives centres in the
+    input's units. A fitted model gives its centres and feature weights, and the fit continues at
+    the power with which the model ended: by Lloyd steps if it was polished. Where the estimator is
+    cloned, put the model into a ``sklearn.frozen.FrozenEstimator``.
 """,
     "warm_start": """
 warm_start : bool, default=False
@@ -65,12 +64,12 @@ warm_start : bool, default=False
 """,
     "n_init": """
 n_init : int or "auto", default="auto"
-    Number of starts. "auto" is 8, or fewer for more than 32 clusters (at most 256 centres in all
-    starts together, so 1 start for 129 clusters or more; 2,048 centres if distances are not squared
-    Euclidean, cosine or Mahalanobis ones, rows are sparse or mixed, values may be missing, or
-    feature weights are learned), or 1 if every iteration reads a large
-    table that is streamed (see `sample_size`). `plan` reports the number. An `init` array is one
-    start.
+    Number of starts. "auto" is 8, or fewer for more than 32 clusters: all starts together have at
+    most 256 centres, so there is 1 start for 129 clusters or more. They may have 2,048 centres if
+    distances are not squared Euclidean, cosine or Mahalanobis ones, rows are sparse or mixed,
+    values may be missing, or feature weights are learned. "auto" is 1 if every iteration reads a
+    large table that is streamed (see `sample_size`). `plan` reports the number. An `init` array is
+    one start.
 """,
     "sample_size": """
 sample_size : int, "auto" or None, default="auto"
@@ -82,10 +81,11 @@ sample_size : int, "auto" or None, default="auto"
     without a sample, if there are fewer than 16 clusters, or if it is in memory and there is one
     start that exchanges no clusters (from given centres, for instance); a streamed table is then
     read in every iteration. Streamed tables of sparse rows or mixed columns take a sample all the
-    same, unless `init` gives centres. With None the annealing runs over all rows of any table, from
-    starts among those of a sample, and no clusters are exchanged. Rows are drawn uniformly, or,
-    where few rows carry most of the cost (heavy tails, far outliers), with probabilities that also
-    grow with their distance from the mean (and with weights that make up for it), in one more pass.
+    same, unless `init` gives centres. With None the starting centres are rows of a sample, the
+    annealing runs over all rows of any table, and no clusters are exchanged. Samples are drawn
+    uniformly. But where few rows carry most of the cost (heavy tails, far outliers), one more pass
+    draws rows with probabilities that also grow with their distance from the mean, and gives them
+    weights that make up for it.
 """,
     "persist": """
 persist : bool or "auto", default=False
@@ -121,12 +121,12 @@ random_state : int, RandomState instance or None, default=None
     "standardize": """
 standardize : bool or "auto", default="auto"
     Divide each feature by its population standard deviation. This is done inside the block
-    function, and centres are given and reported in the input's units. "auto" does so if clusters
-    of standardised features have a clearly larger information gain, by 5 % and by .05 nats, than
-    those of the features as they are, on the sample of the first pass without its farthest rows
-    (see `daskmm.selection.information_gain`). It leaves features as they are for sparse rows
-    and other distortions than "sqeuclidean"; missing values count as the mean of the feature there.
-    Standardising gives noisy features less weight.
+    function, and centres are given and reported in the input's units. "auto" does so if clusters of
+    standardised features have a clearly larger information gain, by 5 % and by .05 nats, than those
+    of the features as they are, on the sample of the first pass without its farthest rows (see
+    `daskmm.selection.information_gain`). It leaves features as they are for sparse rows and other
+    distortions than "sqeuclidean"; for this choice, missing values count as the mean of the
+    feature. Standardising gives noisy features less weight.
 """,
     "distortion": """
 distortion : {"sqeuclidean", "kl", "poisson", "itakura-saito", "gamma", "logistic", "mahalanobis", \
@@ -183,7 +183,7 @@ max_cluster_size : int, float or None, default=None
     Largest size of a cluster. An integer is a number of rows (their weight, if they have weights);
     a floating-point number is a multiple of the mean size, such as 2.0. Clusters that are too large
     are divided, and as many pairs of small ones are merged, in up to 12 rounds of few hard steps on
-    top of `max_iter`. Each row has its nearest centre all the same, so a bound well below twice the
+    top of `max_iter`. Each row still belongs to its nearest centre, so a bound well below twice the
     mean may be out of reach, and then the fit warns. The cost rises where the data have large
     groups. `partial_fit` does not bound sizes. Rows must be complete, and distances squared
     Euclidean or cosine.
@@ -317,17 +317,17 @@ centres after hard steps are finally replaced by the exact medians; streamed dat
 weighted means.
 
 "mixed" takes the columns of a DataFrame (pandas, dask, polars) as they are: numbers with squared
-distances, flags (booleans) with the logistic divergence, categories and texts with
-Kullback-Leibler's between shares of levels. Each column's divergence is divided by its mean between
-the rows and their mean, so that all columns count alike, whatever their units and numbers of
-levels; `standardize` has no effect. Values of flags and categories are smoothed, .95 of the row's
-value and .05 of the shares of all rows, so that no centre is infinitely far. Frames are coded block
-by block; finding the levels of lazy frames takes one more pass over the columns of categories.
-`cluster_centers_` holds means and shares, with one column per level (see `columns_`), and an `init`
-array has the same columns. `summary_` and `level_shares_` are tables for people to read, and
-`value_shares_` is the share of each cluster's rows that have a value in each column.
-``n_clusters="auto"`` counts clusters that gaps divide among the rows without missing values, and
-all columns count alike: if few of many columns tell clusters apart, it may find only 1.
+distances, flags (booleans) with the logistic divergence, categories and texts with the
+Kullback-Leibler divergence between shares of levels. Each column's divergence is divided by its
+average between a row and the mean of all rows, so that all columns count alike, whatever their
+units and numbers of levels; `standardize` has no effect. Values of flags and categories are
+smoothed, .95 of the row's value and .05 of the shares of all rows, so that no centre is infinitely
+far. Frames are coded block by block; finding the levels of lazy frames takes one more pass over the
+columns of categories. `cluster_centers_` holds means and shares, with one column per level (see
+`columns_`), and an `init` array has the same columns. `summary_` and `level_shares_` are tables for
+people to read, and `value_shares_` is the share of each cluster's rows that have a value in each
+column. ``n_clusters="auto"`` counts clusters with gaps between them among the rows without missing
+values, and all columns count alike: if few of many columns tell clusters apart, it may find only 1.
 
 With missing values, a distance is the sum over the features in which the row has a value, and a
 centre is, per feature, the mean of the values present (k-POD). `value_shares_` is the share of each

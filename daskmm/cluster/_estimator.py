@@ -31,7 +31,7 @@ from daskmm.planning import Plan
 
 
 class _NoFields:
-    """Raises AttributeError, so that objects whose class has dataclasses as bases are none."""
+    """An absent attribute: estimators have dataclasses as bases, but are not dataclasses."""
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         raise AttributeError("__dataclass_fields__")
@@ -56,8 +56,8 @@ class MMClusterer(FitParameters, ClusterMixin, BaseEstimator):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Hide the dataclass that makes the constructor.
 
-        dask takes parameters for all that a dataclass holds: fitted models with equal parameters
-        would have the same token.
+        dask makes the token of a dataclass from its parameters only, so fitted models with equal
+        parameters would have the same token.
         """
         super().__init_subclass__(**kwargs)
         cls.__dataclass_fields__ = _NoFields()  # type: ignore[assignment]
@@ -194,7 +194,7 @@ class MMClusterer(FitParameters, ClusterMixin, BaseEstimator):
         _models.save(self, path, overwrite)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without labels that are lazy (they would hold the data) or on a grid."""
+        """Return the state without lazy labels, which would hold the data, and labels on a grid."""
         state = dict(super().__getstate__())
         state.pop("_block_labels", None)
         labels = state.get("labels_")

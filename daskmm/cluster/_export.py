@@ -50,9 +50,9 @@ def _kmeans(centers: FloatArray) -> KMeans:
     """Fit KMeans to the centres themselves, so that each is the only row of its cluster."""
     model = KMeans(len(centers), init=centers, n_init=1, max_iter=1)
     with warnings.catch_warnings():
-        # Centres may coincide.
+        # KMeans warns of centres that coincide.
         warnings.simplefilter("ignore")
         model.fit(centers)
-    # The fit has rounded them.
+    # The fit has rounded the centres.
     model.cluster_centers_ = np.ascontiguousarray(centers)
     return model

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.cluster._fitted_centers import FittedCenters
-from daskmm.cluster._warnings import warn_user
+from daskmm.data.errors import warn_user
 from daskmm.data.names import listed
 
 # A cluster holds nearly no rows if it has at most the share _SHARE of them, or at most _ROWS rows.
@@ -57,7 +57,7 @@ def warn_of_far_clusters(model: Any) -> None:
         f"{n_far / n_rows:.2%} of the weight" if weighted else f"{n_far:,.0f} of {n_rows:,.0f} rows"
     )
     sizes = [f"{size:,.6g}" for size in model.cluster_sizes_[found]]
-    # Other far rows may lie in large clusters.
+    # Trim twice the share of these rows, since other far rows may lie in large clusters.
     share = 2.0 * n_far / n_rows
     digits = 10.0 ** math.floor(math.log10(share))
     trim = model.trim + max(math.ceil(share / digits) * digits, 1e-3)

@@ -164,7 +164,7 @@ class Statistic(NamedTuple):
 
     @property
     def subject(self) -> str:
-        """The column or cluster."""
+        """The column that the statistic describes, or the cluster if there is no column."""
         return f"cluster {self.cluster}" if self.column is None else self.column
 
 

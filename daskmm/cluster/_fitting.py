@@ -28,7 +28,7 @@ _LOCKS_LOCK = threading.Lock()
 
 
 # Attributes of a fit whose names do not end in an underscore.
-_PRIVATE = ("_n_features_out", "_block_labels", "_sparse_rows")
+_PRIVATE = ("_n_features_out", "_block_labels", "_sparse_rows", "_variance")
 
 
 def is_fitted_name(name: str) -> bool:
@@ -63,8 +63,8 @@ def set_fitted(model: BaseEstimator, *found: Mapping[str, Any]) -> None:
 
 
 def drop_labels(model: BaseEstimator) -> None:
-    """Delete the labels of an earlier fit, which do not describe an updated model."""
-    for name in ("labels_", "_block_labels"):
+    """Delete what describes the rows of an earlier fit, and not those of an updated model."""
+    for name in ("labels_", "_block_labels", "_variance"):
         model.__dict__.pop(name, None)
 
 

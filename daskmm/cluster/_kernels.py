@@ -11,7 +11,6 @@ from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-import dask.array as da
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_random_state
@@ -31,7 +30,7 @@ from daskmm.cluster._parameters import (
 )
 from daskmm.cluster._sklearn import StrOptions
 from daskmm.cluster._warnings import warn_of_identifiers, warn_of_outcome
-from daskmm.data.blocks import Layout, Position, as_dask_array, is_lazy
+from daskmm.data.blocks import Block, Layout, as_dask_array, is_lazy
 from daskmm.data.input import by_name, read_table, read_weighted
 from daskmm.data.lazy import in_memory
 from daskmm.data.validation import check_positive_weights, check_row_count
@@ -44,7 +43,7 @@ from daskmm.gram.matrices import Grams
 from daskmm.gram.opening import Opening
 from daskmm.gram.precomputed import described_gram, precomputed
 from daskmm.gram.problem import KernelState, distances_to_means
-from daskmm.gram.rows import StreamedRows, kernel_rows, opened_rows
+from daskmm.gram.rows import kernel_rows
 from daskmm.gram.sources import choose_source, open_sources, stored_coordinates
 from daskmm.kmeans.assignment import map_rows
 from daskmm.kmeans.method import Method
@@ -59,7 +58,7 @@ from daskmm.planning import Plan
 logger = logging.getLogger("daskmm")
 FloatArray = NDArray[np.float64]
 
-# Number of starts that are annealed on Nyström features, and landmarks per cluster for these.
+# Number of starts that are annealed on Nyström features, and number of landmarks per cluster.
 STARTS = 4
 LANDMARKS_PER_CLUSTER = 10
 # s0="auto", in units of the critical power.
@@ -98,7 +97,7 @@ class KernelClusterer(KernelParameters, MMClusterer):
     gram_: str
     mean_: FloatArray
     scale_: FloatArray
-    X_fit_: FloatArray | da.Array
+    X_fit_: FloatArray
     kernels_: list[Kernel]
 
     @abstractmethod
@@ -133,8 +132,7 @@ class KernelClusterer(KernelParameters, MMClusterer):
         ----------
         X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
             Rows to be clustered; with ``kernel="precomputed"`` the Gram matrix itself. Exact fits
-            keep the rows in memory; but lazy rows of more than 512 MB (as float64) stay in their
-            blocks, which are loaded again whenever kernel values are computed from them.
+            keep the rows in memory, as float64.
         [y, sample_weight]
 
         Returns
@@ -221,14 +219,13 @@ class KernelClusterer(KernelParameters, MMClusterer):
         coordinates = survey.coordinates
         if self._n_kernels() == 1:
             coordinates = stored_coordinates(self.gram, coordinates)
-        rows = kernel_rows(passes.blocks.table, layout, coordinates)
+        rows = kernel_rows(passes.blocks.table, coordinates)
         weights = weights_in_memory(opening.sample_weight, survey.n_rows)
-        if not isinstance(rows, StreamedRows):
-            passes.check_gathered(rows, weights, coordinates)
+        passes.check_gathered(rows, weights, coordinates)
         fitted = {
             "mean_": coordinates.mean,
             "scale_": coordinates.scale,
-            "X_fit_": rows.table if isinstance(rows, StreamedRows) else rows,
+            "X_fit_": rows,
             "kernels_": self._kernels(survey),
         }
         return replace(
@@ -237,7 +234,6 @@ class KernelClusterer(KernelParameters, MMClusterer):
             grams=grams,
             weights=weights,
             kernel_rows=rows,
-            weight=survey.weight,
             coordinates=coordinates,
             fitted=fitted,
         )
@@ -267,9 +263,6 @@ class KernelClusterer(KernelParameters, MMClusterer):
                 origin,
             )
         )
-        unweighted = bool((opening.weights == 1).all())
-        if isinstance(rows, StreamedRows) and rows.sums is not None and unweighted:
-            opening.rows.check_totals(rows.sums, opening.weight, coordinates)
         return opening
 
     def _kernel_fit(self, opened: Opening) -> KernelFit:
@@ -326,8 +319,7 @@ class KernelClusterer(KernelParameters, MMClusterer):
                 "new rows need. Fit it again, or use n_landmarks, whose models keep what they need."
             )
         else:
-            rows = opened_rows(self.X_fit_)
-            means = (Coordinates(self.mean_, self.scale_), self.kernels_, rows)
+            means = (Coordinates(self.mean_, self.scale_), self.kernels_, self.X_fit_)
         shared = (*means, self.kernel_weights_, self.memberships_, self.kernel_norms_)
         return distances_to_means, shared
 
@@ -402,17 +394,15 @@ def _attributes_of(outcome: Outcome[KernelState]) -> dict[str, Any]:
     }
 
 
-def _nearest(
-    rows: NDArray, position: Position, function: Callable[..., NDArray], *shared: Any
-) -> NDArray[np.int32]:
+def _nearest(block: Block, function: Callable[..., NDArray], *shared: Any) -> NDArray[np.int32]:
     """Return the index of the smallest distance per row of one block."""
-    return function(rows, position, *shared).argmin(axis=1).astype(np.int32)
+    return function(block, *shared).argmin(axis=1).astype(np.int32)
 
 
-def _own_entries(rows: NDArray, position: Position) -> FloatArray:
+def _own_entries(block: Block) -> FloatArray:
     """Return the diagonal entry of each row of a block of a square table."""
-    n = np.arange(len(rows))
-    return np.asarray(rows[n, position.start + n], dtype=np.float64)
+    n = np.arange(len(block.rows))
+    return np.asarray(block.rows[n, block.position.start + n], dtype=np.float64)
 
 
 def _diagonal_of(matrix: Any) -> FloatArray:

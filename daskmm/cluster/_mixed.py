@@ -10,8 +10,8 @@ from typing import Any
 from dask.array import Array
 from dask.delayed import delayed
 
-from daskmm.cluster._warnings import warn_user
 from daskmm.data.blocks import is_frame
+from daskmm.data.errors import warn_user
 from daskmm.data.foreign import unwrapped
 from daskmm.data.input import check_synchronous
 from daskmm.data.mixed import (

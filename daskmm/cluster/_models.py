@@ -44,7 +44,7 @@ def save(estimator: BaseEstimator, path: str | Path, overwrite: bool) -> None:
         return
     path = local_path(path)
     if overwrite and path.is_symlink() and path.exists():
-        path = path.resolve()  # the link stays
+        path = path.resolve()  # the file is replaced, and the link stays
     if path.is_symlink() or (path.exists() and not (overwrite and kind_of(path) == KIND)):
         raise _exists(path)
     _write(estimator, path)
@@ -58,12 +58,12 @@ def _write(estimator: BaseEstimator, path: Path) -> None:
 
 
 def _state_of(estimator: BaseEstimator) -> dict[str, Any]:
-    """Return the parameters and fitted attributes of an estimator, and of those in it."""
+    """Return the parameters and fitted attributes of an estimator and of those it contains."""
     parameters = _without_places(estimator.get_params(deep=False))
     parameters.pop("callbacks", None)
     if not isinstance(parameters.get("random_state"), int | np.integer | None):
         parameters["random_state"] = None
-    if hasattr(parameters.get("init"), "cluster_centers_"):  # a model to start from
+    if hasattr(parameters.get("init"), "cluster_centers_"):  # the fit started from a model
         parameters["init"] = parameters["init"].cluster_centers_
     fitted = estimator.__getstate__()
     return {
@@ -143,7 +143,7 @@ def _loaded(path: Path, name: str) -> Any:
 
 
 def _made_of(state: dict[str, Any]) -> Any:
-    """Return the estimator of a state, with those in it."""
+    """Return the estimator of a state, with the estimators that it contains."""
     parameters, fitted = (
         {
             name: _made_of(value[_INNER]) if isinstance(value, dict) and _INNER in value else value

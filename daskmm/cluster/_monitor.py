@@ -45,7 +45,8 @@ _FIRST, _YEAR = 0.25, 365
 # Largest number of values that are kept of known batches.
 _MOST_VALUES = 1 << 18
 
-registered(Series)  # here, since `numerics` does not import `storage`
+# It is registered here because `numerics` does not import storage.
+registered(Series)
 
 
 @dataclass(repr=False)
@@ -408,7 +409,7 @@ def monitor(
 
 
 def _kept(season: int, n_statistics: int) -> int:
-    """Return how many batches are kept: those for forecasts, unless a file would become large."""
+    """Return how many batches are kept: as forecasts need, or more if the file stays small."""
     return max((SEASONS + 1) * season, _MOST_VALUES // n_statistics)
 
 
@@ -448,7 +449,7 @@ def _sums_and_unseen(
 
 
 def _subtracted(model: Any, statistics: list[Statistic]) -> FloatArray:
-    """Return what the model's coordinates subtract from the mean of a column; 0 for others."""
+    """Return the means that the model's coordinates subtract; 0 if a statistic is no mean."""
     columns = np.array([each.kind in ("column", "column in cluster") for each in statistics])
     found = np.zeros(len(statistics))
     found[columns] = np.resize(FittedCenters.of(model).coordinates.mean, columns.sum())

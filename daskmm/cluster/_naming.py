@@ -20,8 +20,8 @@ from daskmm.storage.readable import (
     readable_share,
 )
 
-# Usual number of features in a name, and the largest, if clusters would have the same name
-# otherwise. A second feature is named if it contributes at least this share of what the first
+# Usual number of features in a name, and the largest number, for clusters that would otherwise have
+# the same name. A second feature is named if it contributes at least this share of what the first
 # contributes to the distance from the mean.
 _USUAL, _MOST = 2, 5
 _LEAST_SHARE = 0.25
@@ -35,9 +35,9 @@ _MOSTLY_THERE = 0.5
 _FARTHER = 1.5
 # Kinds of columns that can be very high, or very late.
 _GRADED = ("number", "trend")
-# Name of a cluster that hardly differs from all rows.
-_AVERAGE = "average"
-# Dates whose mean direction on the circle of the year is shorter are spread over the year.
+# Names of a cluster that hardly differs from all rows, and of one without rows.
+_AVERAGE, _EMPTY = "average", "empty"
+# Dates are spread over the year if their mean direction on its circle is shorter than this.
 _SPREAD_OVER_YEAR = 0.3
 COLUMNS = ("cluster_name", "cluster_size", "cluster_share")
 # Names of the means of coded values, by the kind of a mixed column.
@@ -59,8 +59,9 @@ def cluster_names(model: Any) -> list[str]:
     The features are those in which the mean of the cluster's rows is farthest from the mean of the
     data, in the model's own distance. Without standardising, these are the features of the largest
     values, which then determine the clusters. Small differences, and features that most rows of
-    the cluster lack, are named only if other clusters have the same name. Sparse rows are named by
-    features with high means only. No two names have the same words in another order.
+    the cluster lack, are named only if other clusters have the same name. A cluster without rows is
+    "empty". Sparse rows are named by features with high means only. No two names have the same
+    words in another order.
     """
     centers, scale = values_of_rows(model), np.asarray(model.scale_)
     if len(centers) == 1:
@@ -75,13 +76,15 @@ def cluster_names(model: Any) -> list[str]:
     mean = (masses * centers).sum(axis=0) / np.where(total > 0, total, 1.0)
     mean = np.where(total > 0, mean, centers.mean(axis=0))
     shares = sizes / sizes.sum() if sizes.sum() > 0 else np.full(len(sizes), 1 / len(sizes))
+    empty = (sizes == 0) & (sizes.sum() > 0)
     there = np.ones(centers.shape, dtype=np.bool_) if held is None else ~(held < _MOSTLY_THERE)
+    there = there & ~empty[:, None]
     if columns is not None:
         signs, parts = _by_columns(model, centers, mean)
         words = [each for column in columns for each in _words_of(column)]
         kinds = [column.kind for column in columns for _ in column.features]
         spread = _spread(parts, shares)
-        return _Naming(centers, signs, parts * there, words, kinds, spread).names()
+        return _Naming(centers, signs, parts * there, words, kinds, spread, empty).names()
     away = np.nan_to_num((centers - mean) / scale)
     if getattr(model, "_sparse_rows", False):
         away = np.maximum(away, 0.0)  # most values are 0, so a low mean tells little
@@ -92,7 +95,7 @@ def cluster_names(model: Any) -> list[str]:
     features = [name if named else f"feature {name}" for name in feature_names(model)]
     words = [(f"high {name}", f"low {name}") for name in features]
     kinds = ["number"] * len(words)
-    return _Naming(centers, np.sign(away), parts, words, kinds, spread).names()
+    return _Naming(centers, np.sign(away), parts, words, kinds, spread, empty).names()
 
 
 def _spread(parts: NDArray[np.float64], shares: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -198,6 +201,7 @@ class _Naming:
     kinds: list[str]  # kind of the column of each feature
     # Variance of each feature, in the distance of `parts`, (n_features,).
     spread: NDArray[np.float64]
+    empty: NDArray[np.bool_]  # mask of the clusters without rows, (n_clusters,)
 
     def names(self) -> list[str]:
         """Name clusters by the features with the largest contributions.
@@ -236,8 +240,9 @@ class _Naming:
     def _told_from_farther(self, names: list[dict[int, str]], cluster: int) -> dict[int, str]:
         """Return a name that fits no other cluster better.
 
-        If another cluster is farther out in all features of a name, and its own name does not have
-        them all, the last of two features gives way to the one that tells the two clusters apart.
+        Suppose that another cluster is farther out in all features of a name, but is not named by
+        all of them. Then a feature that tells the two clusters apart replaces the last of two
+        features.
         """
         name, away = names[cluster], self._away
         own = away[cluster, [*name]]
@@ -251,7 +256,7 @@ class _Naming:
         return {each: self._words(cluster, each) for each in (first, telling)}
 
     def _named(self, cluster: int, most: int, valued: int | None = None) -> dict[int, str]:
-        """Return the words of a cluster by feature; the feature `valued` gets its mean too."""
+        """Return the words of a cluster by feature; those of the feature `valued` give its mean."""
         chosen = np.argsort(-self.parts[cluster], kind="stable")[:most]
         negligible = 1e-12 * self.parts.max(initial=0.0)
         parts = self.parts[cluster, chosen]
@@ -264,10 +269,10 @@ class _Naming:
             said[feature] = self._words(cluster, feature)
             if feature == valued:
                 said[feature] += f" ({self._value(cluster, feature)})"
-        return said or {-1: _AVERAGE}
+        return said or {-1: _EMPTY if self.empty[cluster] else _AVERAGE}
 
     def _words(self, cluster: int, feature: int) -> str:
-        """Return the words of a feature; what a minority of the rows has is "more often" there."""
+        """Return the words of a feature, such as "more often true" if only some rows are true."""
         above, share = bool(self.signs[cluster, feature] > 0), self.centers[cluster, feature]
         true, false = self.words[feature]
         if self.kinds[feature] == "season":
@@ -296,7 +301,7 @@ class _Naming:
         return max(shared, key=lambda feature: self.parts[group, feature].sum(), default=-1)
 
     def _far_apart(self, group: list[int]) -> int | None:
-        """Return the first feature if clusters are far apart in it."""
+        """Return the first shared feature if the clusters of a group are far apart in it."""
         feature = self._first(group)
         if feature < 0:
             return None

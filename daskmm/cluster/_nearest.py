@@ -13,7 +13,7 @@ from daskmm.cluster._docs import documented
 from daskmm.cluster._estimator import MMClusterer
 from daskmm.cluster._fitted_centers import FittedCenters
 from daskmm.cluster._output import distances_of_table, labels_of_table, values_of_table
-from daskmm.data.blocks import Position
+from daskmm.data.blocks import Block
 from daskmm.data.input import by_name, read_table
 from daskmm.engine.frames import NAME
 from daskmm.kmeans.assignment import labels_of, unsquared_distances_of
@@ -90,7 +90,7 @@ class NearestCenter(
         """
         fitted = FittedCenters.of(self).lenient
         table: Any = read_table(self, by_name(self, fitted.table(rows)), reset=False)
-        labels = labels_of(table, Position(0, 0), fitted.coordinates, fitted.state)
+        labels = labels_of(Block(table), fitted.coordinates, fitted.state)
         kept = labels >= 0
         return labels[kept], distances_between(table[kept], fitted.coordinates, fitted.state)
 

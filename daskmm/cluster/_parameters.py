@@ -89,9 +89,9 @@ def annealing_schedule(
 ) -> Schedule:
     """Return the schedule of an annealing.
 
-    ``s0="auto"`` starts at a multiple of the critical power of the data: where feature or kernel
-    weights are learned just past it, while all rows still belong to all clusters. An `s0` so close
-    to 0 that sums of φ overflow raises ValueError.
+    ``s0="auto"`` starts at a multiple of the critical power of the data. If feature or kernel
+    weights are learned, it starts just past that power, while all rows still belong to all
+    clusters. An `s0` so close to 0 that sums of φ overflow raises ValueError.
     """
     s0, chosen = model.s0, None
     if isinstance(s0, str):
@@ -135,15 +135,15 @@ def anneals_on_sample(
     alone: bool = False,
     always: bool = False,
 ) -> bool:
-    """Return whether a fit anneals on a sample, so that only polishing passes over the table.
+    """Return whether a fit anneals on a sample, and takes only Lloyd steps over the table.
 
     Without polishing, there would be no steps over all rows. A table of unknown length, which
     occurs in plans only, counts as large, since passes over a small table cost little. A small
-    table of many clusters is its own sample if every iteration would read it from disk, or unless
-    there is one start (`alone`) that can neither be recombined with others nor exchange clusters.
-    Streamed rows that are sparse or of mixed columns are annealed on a sample, however few they are
-    (`always`): if every iteration read them, there would be time for one start only, which is too
-    few with thousands of features or levels.
+    table of many clusters is its own sample, unless it is in memory and has one start (`alone`),
+    which can neither be recombined with others nor exchange clusters. Streamed rows that are sparse
+    or of mixed columns are annealed on a sample, however few they are (`always`): if every
+    iteration read them, there would be time for one start only, which is too few with thousands of
+    features or levels.
     """
     if sample_size is None or not polish:
         return False

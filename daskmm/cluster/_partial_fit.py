@@ -92,7 +92,7 @@ def _no_updates(model: Any, state: CenterState) -> Updates:
 
 
 def _updates(model: Any, state: CenterState, update: Update) -> Updates:
-    """Return the records of the rows seen so far; that of a fit is computed from its model."""
+    """Return the records of the rows seen so far; after a fit, compute one from its model."""
     if "updates_" in vars(model):
         known: Updates = model.updates_
         return known

@@ -212,7 +212,7 @@ def _power(s: float) -> str:
 
 def in_notebook() -> bool:
     """Return whether this process is the kernel of a notebook, which can update its output."""
-    ipython = sys.modules.get("IPython")  # imported already in a notebook
+    ipython = sys.modules.get("IPython")  # a notebook has imported it already
     shell = None if ipython is None else ipython.get_ipython()
     return getattr(shell, "kernel", None) is not None
 

@@ -30,17 +30,17 @@ class ShiftFit:
     passes: Passes
     context: FitContext
     rng: np.random.RandomState
-    seed: int = 0  # of all samples
+    seed: int = 0  # seed of all samples
     survey: Survey = MADE_LATER
-    lam: float = np.inf  # per unit of sample weight
+    lam: float = np.inf  # penalty per unit of sample weight
     # Bandwidths that were compared; None if the bandwidth is given.
     path: BandwidthPath | None = None
     settings: Blurring = MADE_LATER
     # Feature weights of the first iteration; None for equal ones.
     first_weights: FloatArray | None = None
-    weights: FloatArray = MADE_LATER  # of the features, for micro-clusters
+    weights: FloatArray = MADE_LATER  # feature weights for micro-clusters
     compression: Compression = MADE_LATER  # all rows as micro-clusters
-    rows: Rows = MADE_LATER  # to be blurred
+    rows: Rows = MADE_LATER  # rows that are blurred
     # Mask of the rows of the table that are blurred.
     kept: NDArray[np.bool_] = MADE_LATER
     result: Blurred = MADE_LATER

@@ -23,5 +23,5 @@ def output_container(estimator: Any) -> str:
 def wrap_output(values: Any, X: Any, estimator: Any) -> Any:
     """Return transformed values in memory in the container that is asked for."""
     if isinstance(X, NamedSparse):
-        X = X.index.to_frame()  # only its index is used
+        X = X.index.to_frame()  # scikit-learn uses only the index
     return _wrap_data_with_container("transform", values, X, estimator)

@@ -31,7 +31,7 @@ def stability(
     for similarities in found:
         drawn = rng.randint(len(labels), size=len(labels))
         with warnings.catch_warnings():
-            # The fit of the model has warned of its rows.
+            # The fit of the model has already given warnings about its rows.
             warnings.simplefilter("ignore", UserWarning)
             again = _as_chosen(model, int(rng.randint(2**31 - 1))).fit(taken_rows(rows, drawn))
         occurring = np.unique(labels[drawn])

@@ -14,15 +14,15 @@ from daskmm.mean_shift.costs import FULL_SWEEPS
 from daskmm.mm.driver import CALM_ITERATIONS as CALM_STEPS
 from daskmm.mm.driver import IterationRecord, Run
 
-# Number of hard steps that is assumed to be left before any change is known, and the exponent with
-# which changes are assumed to fall until more of them are known (measured: 1.3 to 2).
+# Before any change is known, this number of hard steps is assumed to be left. Until more changes
+# are known, they are assumed to fall with this exponent (measured: 1.3 to 2).
 _FIRST_STEPS, _FALL = 10, 1.4
 # Share of its iterations that an annealing is assumed to have left when it takes longer than
 # planned.
 _LATE = 0.15
 # Share of a stage after which only its own pace predicts the rest.
 _TELLING = 0.2
-# Weight of the plan before stages have been measured, as a share of the planned seconds.
+# This share of the planned seconds counts as measured before any stage has ended, as planned.
 _TRUST = 0.02
 
 
@@ -36,7 +36,8 @@ class TimeLeft:
 
     def __init__(self, max_iter: int) -> None:
         self.max_iter, self.tol = max_iter, 0.0
-        # Name of the present stage in the plan, empty before the first; and its share that is done.
+        # Name of the present stage in the plan (empty before the first), and how much of it is
+        # done.
         self.stage, self.share = "", 0.0
         self._planned: dict[str, float] = {}
         # Planned and measured seconds of the stages that have ended.
@@ -52,8 +53,8 @@ class TimeLeft:
     def follow(self, stage: str, found: Any, now: float) -> None:
         """Take the present stage of the fit, and its latest result.
 
-        The result is None if the stage has just begun, or runs, another result, or the share of the
-        stage that is done. `now` is in seconds on any clock.
+        The result is None if the stage has just begun. Otherwise it is a list of runs, the share of
+        the stage that is done, or any other result. `now` is in seconds on any clock.
         """
         if self._planned and stage not in self._planned:
             return  # this is part of the stage before

@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-import sys
-import warnings
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from dask.base import is_dask_collection
 from sklearn.exceptions import ConvergenceWarning
 
+from daskmm.data.errors import warn_user
 from daskmm.data.names import counted, feature_names, listed
 from daskmm.mm.context import FitContext
 from daskmm.mm.driver import Outcome
 
-# Folder of the library, in the form in which stack frames name it.
-_LIBRARY = str(Path(__file__).parents[1])
 _STOPPED = "A callback asked the fit to stop: it has not converged."
 
 
 def warn_convergence(message: str) -> None:
     """Issue a ConvergenceWarning to the caller of the library."""
     warn_user(message, ConvergenceWarning)
-
-
-def warn_user(message: str, category: type[Warning]) -> None:
-    """Issue a warning that points at the first caller outside of this library."""
-    level, frame = 1, sys._getframe()
-    while frame is not None and frame.f_code.co_filename.startswith(_LIBRARY):
-        level, frame = level + 1, frame.f_back  # type: ignore[assignment]
-    warnings.warn(message, category, stacklevel=level)
 
 
 def warn_of_identifiers(model: Any, features: Sequence[int]) -> None:

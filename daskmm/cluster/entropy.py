@@ -41,7 +41,6 @@ class EntropyParameters(AnnealingParameters, CenterParameters):
     """Parameters of `EntropyPowerKMeans`."""
 
     lam: float | str = "auto"
-    standardize: bool = True
 
 
 @documented
@@ -68,21 +67,25 @@ class EntropyPowerKMeans(EntropyParameters, CenterClusterer):
         noise (see Notes), on the sample of the first pass. It gives no weight to features in which
         fewer rows than a tenth of an average cluster differ from the commonest value, nor, in wide
         sparse rows, to features that others predict by chance only (see Notes). For
-        ``distortion="manhattan"``, "auto" is half the variance. For "mixed", the variance is the
-        spread that every column has, and the noise is a table with the same columns, made
-        independent of each other. Each λ is judged by the clusters that are best for it, among
-        those that eight starts of every λ found. Hard steps from the clusters of the chosen λ
-        compete with the fit's own starts.
+        ``distortion="manhattan"``, "auto" is half the variance. For "mixed", the spread that all
+        columns have in common takes the place of the variance, and the noise is a table with the
+        same columns, made independent of each other. Each λ is judged by the clusters that are best
+        for it, among those that eight starts of every λ found. Hard steps from the clusters of the
+        chosen λ compete with the fit's own starts.
     [init, warm_start, n_init, sample_size, persist]
     s0 : float or "auto"
         First power, negative. "auto" is min(−1, 1.25·s_crit), just past the power above which
         all centres converge to the mean (see `PowerKMeans`), so that the weights are learned while
         rows belong to all clusters.
     [eta, anneal_every, polish, max_iter, tol, random_state]
-    standardize : bool, default=True
+    standardize : bool or "auto", default="auto"
         Divide each feature by its population standard deviation. This is done inside the block
         function, since the penalty presumes comparable scales. Centres are reported in the input's
-        units. Turn it off if the features that matter are marked by a low variance.
+        units. "auto" leaves features as they are, with equal weights, if `KMeans` would do so and
+        learned weights do not matter: their information gain is not clearly larger, by 7 % and by
+        .05 nats, than that of equal weights on either scale. A given `lam`, sparse rows and
+        distortions other than "sqeuclidean" leave no choice: features are standardised. Give False
+        if the features that matter are marked by a low variance.
     distortion : {"sqeuclidean", "manhattan", "mixed"}, default="sqeuclidean"
         Distance between rows and centres. With "manhattan" it is ``Σ_l w_l |x_l − θ_l|``, which is
         less sensitive to outliers; centres are medians, as in `PowerKMeans`. "mixed" learns one
@@ -105,7 +108,10 @@ class EntropyPowerKMeans(EntropyParameters, CenterClusterer):
         The λ that was used.
     lam_path_ : LamPath
         For ``lam="auto"``: the gain of each λ over several starts, and the feature weights; see
-        `daskmm.plot.lam_path`.
+        `daskmm.plot.lam_path`. If features remain as they are, only λ = ∞ is left.
+    standardize_path_ : ScaleChoice
+        For ``standardize="auto"``: the gains of features as they are, and of standardised ones with
+        equal or learned weights. It says in words what was chosen.
     [n_clusters_, labels_, inertia_, objective_history_, history_, mean_, n_features_in_]
 
     Notes
@@ -145,7 +151,6 @@ class EntropyPowerKMeans(EntropyParameters, CenterClusterer):
         **CenterClusterer._parameter_constraints,
         **ANNEALING,
         "distortion": [StrOptions({"sqeuclidean", "manhattan", "mixed"})],
-        "standardize": ["boolean"],
         "lam": [str, Interval(Real, 0, np.inf, closed="right")],
     }
 
@@ -209,6 +214,11 @@ class EntropyPowerKMeans(EntropyParameters, CenterClusterer):
         return EntropyUpdate(
             state.distortion, state.partial, lam=self.lam_, varying=varying, groups=groups
         )
+
+    def _automatic_scale(self, sparse: bool) -> bool | str:
+        # The penalty presumes comparable scales, so features remain as they are only if no weights
+        # are learned.
+        return (self.lam == "auto" and super()._automatic_scale(sparse)) or True
 
     def _weights_for_number(
         self, survey: Survey, seed: int, lazy: bool

@@ -28,10 +28,10 @@ from daskmm.cluster._sklearn import Interval, StrOptions
 from daskmm.cluster._warnings import (
     warn_convergence,
     warn_of_identifiers,
-    warn_user,
     was_stopped,
 )
 from daskmm.data.blocks import Layout
+from daskmm.data.errors import warn_user
 from daskmm.data.input import read_weighted
 from daskmm.engine.passes import Persist, one_blas_thread, weighted_passes
 from daskmm.kmeans.assignment import training_labels

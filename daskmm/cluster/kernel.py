@@ -159,9 +159,8 @@ callable
         With landmarks: the landmark rows, the map from kernel values to features, the mean feature
         vector, and the cluster means in feature coordinates. With landmarks, `labels_` of lazy data
         are lazy.
-    X_fit_ : ndarray or dask Array of shape (n_samples, n_features)
-        Training rows in the kernel's units, lazy if they stayed in their blocks. Pickled and saved
-        models do not contain them.
+    X_fit_ : ndarray of shape (n_samples, n_features)
+        Training rows in the kernel's units. Pickled and saved models do not contain them.
 
     Notes
     -----
@@ -370,7 +369,7 @@ callable
         return [Kernel(self.kernel, bandwidth, float(self.degree), float(self.coef0))]
 
     def _penalty(self) -> float:
-        return 1.0  # no effect on a single kernel
+        return 1.0  # this has no effect on a single kernel
 
     def __sklearn_tags__(self) -> Tags:
         """Return the tags; a precomputed X is pairwise."""

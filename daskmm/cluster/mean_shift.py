@@ -32,7 +32,7 @@ from daskmm.cluster._shift_fit import (
 )
 from daskmm.cluster._sklearn import Interval, StrOptions
 from daskmm.cluster._warnings import warn_convergence, warn_of_identifiers, was_stopped
-from daskmm.data.blocks import Layout, Position
+from daskmm.data.blocks import Block, Layout
 from daskmm.data.input import read_weighted
 from daskmm.engine.first_pass import Survey, described_data, first_pass
 from daskmm.engine.passes import Passes, one_blas_thread, weighted_passes
@@ -104,12 +104,12 @@ class WeightedBlurringMeanShift(ShiftParameters, NearestCenter):
         printed; no row moves then if h is small. With "reference" it never does, as in the authors'
         program, which makes 20 iterations, starts again from the data with the learned feature
         weights, and makes 30 more; two rows that are far from all others then swap places in every
-        iteration. With "auto" it does not in the 20 iterations that learn the weights, nor in the
-        first one after the restart from the data, but it does in all later ones. The weights are
-        updated throughout. They are equal at first; but with "auto", finite `lam` and more than
-        1,000 rows, the fit begins with weights that it has learned on 1,000 of the rows. Stragglers
-        join other clusters, and columns of few values count as rounded numbers (see the notes),
-        with "auto" only.
+        iteration. With "auto", rows do not count in the 20 iterations that learn the weights, nor
+        in the first one after the restart from the data, but they count in all later ones. The
+        weights are updated throughout. They are equal at first; but with "auto", finite `lam` and
+        more than 1,000 rows, the fit begins with weights that it has learned on 1,000 of the rows.
+        Stragglers join other clusters, and columns of few values count as rounded numbers (see the
+        notes), with "auto" only.
     merge_tol : float
         Rows within this distance (in the model's coordinates) are merged into one
         representative; 0 merges none.
@@ -199,10 +199,11 @@ class WeightedBlurringMeanShift(ShiftParameters, NearestCenter):
     and only those of its other rows that are within reach of a kernel at its centre.
 
     **Columns of few values.** Rows that are equal in a feature need not move in it, so that a flag,
-    or a column in which nearly all rows are equal, would get the weight whatever it says. With
-    ``convention="auto"``, values count as rounded normal numbers: if they tell the share r of the
-    variance of such numbers (.64 for an even flag, .12 for one of 2 %, 1 if all values differ), the
-    weights are those of the dispersion r D_l + (1 − r) V_l, where V_l is the feature's variance.
+    or a column in which nearly all rows are equal, would get all weight even if it shows no
+    clusters. With ``convention="auto"``, values count as rounded normal numbers: if they determine
+    the share r of the variance of such numbers (.64 for an even flag, .12 for one of 2 %, 1 if all
+    values differ), the weights are those of the dispersion r D_l + (1 − r) V_l, where V_l is the
+    feature's variance.
 
     **Micro-clusters.** A fit to the sample of the first pass learns the feature weights, beginning
     with weights that 1,000 of its rows have learned. (The sample has 10,000 rows, which are drawn
@@ -478,11 +479,8 @@ def _attributes_of(fit: ShiftFit) -> dict[str, Any]:
 
 
 def _labels_without_weight(
-    rows: NDArray,
-    weights: NDArray[np.float64],
-    position: Position,
-    coordinates: Coordinates,
-    state: CenterState,
+    block: Block, coordinates: Coordinates, state: CenterState
 ) -> list[NDArray[np.int32]]:
     """Return the nearest modes of the rows of weight 0 of a block."""
-    return [labels_of(rows[weights == 0], position, coordinates, state)]
+    without = replace(block, rows=block.rows[block.weights == 0], weights=None)
+    return [labels_of(without, coordinates, state)]

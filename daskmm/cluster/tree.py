@@ -19,7 +19,7 @@ from daskmm.cluster._fitted_centers import FittedCenters
 from daskmm.cluster._output import labels_of_table
 from daskmm.cluster.kmeans import KMeans
 from daskmm.cluster.power import PowerKMeans
-from daskmm.data.blocks import Position
+from daskmm.data.blocks import Block
 from daskmm.engine.passes import one_blas_thread
 from daskmm.kmeans.assignment import labels_of
 from daskmm.kmeans.branches import divided, labels_along_tree
@@ -333,8 +333,8 @@ class ClusterTree(ClusterMixin, BaseEstimator):
 
 
 def _labels_at_level(
-    rows: NDArray, position: Position, coordinates: Rows, state: Any, above: NDArray[np.int64]
+    block: Block, coordinates: Rows, state: Any, above: NDArray[np.int64]
 ) -> NDArray[np.int32]:
     """Return the cluster of each row of one block at a level, given the leaves' ancestors there."""
-    labels = labels_of(rows, position, coordinates, state)
+    labels = labels_of(block, coordinates, state)
     return np.where(labels < 0, labels, above[labels]).astype(np.int32)

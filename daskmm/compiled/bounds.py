@@ -42,10 +42,10 @@ class Moves(NamedTuple):
     # The longest distance that another centre within the ball has moved, (n_clusters, n_shells).
     farthest: FloatArray
     ways: FloatArray  # the distance that the centre itself has moved, (n_clusters,)
-    # The other centres that are nearest to it, the nearest first, (n_clusters, n_listed).
+    # The other centres that are nearest to the centre, the nearest first, (n_clusters, n_listed).
     around: NDArray[np.int32]
-    # Lower bounds of their distances from the centre, (n_clusters, n_listed + 1); the last entry
-    # bounds those of all other centres.
+    # Lower bounds of the distances of these nearest centres, (n_clusters, n_listed + 1); the last
+    # entry bounds the distances of all other centres.
     apart: FloatArray
 
     @classmethod
@@ -82,7 +82,7 @@ def add_moves(moving: Moving, order: NDArray[np.intp], own: slice, found: Moves)
     squares = moving.centers[own] @ (-2.0 * moving.centers.T)
     squares += norms
     squares += norms[own, None]
-    np.maximum(squares, 0.0, out=squares)  # those of coincident centres may be negative
+    np.maximum(squares, 0.0, out=squares)  # rounding makes distances of equal centres negative
     lines = np.arange(len(squares))
     squares[lines, lines + own.start] = np.inf
     n_listed = found.around.shape[1]
@@ -121,8 +121,8 @@ def update_nearest(
     None if they have not been computed.
 
     `labels` are updated, and so are the bounds of the distances to any other centre (`lower`) and
-    to the nearest one (`upper`). Where `moved` is None, near centres of each row, the nearest one
-    among them, are written to `lists`, (n_rows, n_listed).
+    to the nearest one (`upper`). Where `moved` is None, centres near each row, including the
+    nearest, are written to `lists`, (n_rows, n_listed).
 
     The result is the number of rows that were compared with all centres. It is None, and labels are
     undefined, if a row is not finite in the model's coordinates or its squared norm overflows.

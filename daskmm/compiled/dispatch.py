@@ -160,7 +160,7 @@ def block_sums(
     (k, p), hard = prepared.centers.shape, s == -np.inf
     frame = frame_of(Coordinates(np.zeros(p), np.ones(p)) if coordinates is None else coordinates)
     partial, is_plain = prepared.partial, not prepared.partial and terms is None
-    # The cost of a hard step must equal that of scoring, which is exact for such rows.
+    # The cost of a hard step must equal that of scoring, which uses double precision here.
     exact = hard and not is_plain
     dtype = _DOUBLE if exact else prepared.dtype_for(rows, frame["scale"], s)
     if not is_plain:
@@ -302,7 +302,7 @@ def _center_fields(prepared: PreparedCenters, dtype: np.dtype) -> dict[str, Any]
     norms, reaches = np.full(k + k % 2, np.inf), np.full(k + k % 2, np.inf)
     norms[:k] = 0.0 if partial else constants.sum(axis=1)
     if distortion.code == Logistic.code:
-        # The errors of row terms are relative to 1 for each feature, not to the term.
+        # The error of a row's term grows with the number of features, not with the term.
         sizes = sizes + p
     reaches[:k] = sizes
     bounded = distortion.squared and not partial

@@ -31,8 +31,7 @@ def nearest_centers(
     Euclidean, between complete rows. `labels` get the first of the nearest centres, decided in
     double precision for all dtypes, and `distances` get Σ_l w_l (z_l − θ_l)² to it. `others` get
     lower bounds of the distances to all other centres, which hold in spite of rounding. `lists`,
-    (n_rows, n_listed), get near centres of each row, the nearest one among them; they may be
-    repeated.
+    (n_rows, n_listed), get centres near each row, including the nearest; a centre may be repeated.
 
     The result is False, and labels and distances are undefined, if a row is not finite in the
     model's coordinates, or its squared norm overflows.
@@ -63,7 +62,7 @@ def nearest_listed(
     labels: NDArray[np.int32],
     lists: NDArray[np.int32],
 ) -> None:
-    """Write the nearest of each row's present centre and those that are listed for it.
+    """Write the nearest centre of each row among its present one and those listed for the row.
 
     The parameters are those of `nearest_centers`; `labels` are the present centres, and `lists` is
     only read.

@@ -30,8 +30,8 @@ SCORED = 256
 # its weight does not fall by more than a factor of WANING within the step. The rounding of
 # distances from products changes weights by more than that.
 NEGLIGIBLE, WANING = 8, 256
-# All weights count for clusters below this share of the mean weight, since their weight may fall by
-# any factor.
+# No weights are left out for clusters below this share of the mean cluster weight: such clusters
+# may shrink by any factor.
 _SMALL = 1e-3
 # Bytes of the distances of a tile, which fit into a core's cache.
 _DISTANCE_BYTES = 1 << 20
@@ -112,7 +112,7 @@ def is_plain(values: NDArray, dtype: np.dtype) -> bool:
 
 
 def parts(rows: NDArray, dtype: np.dtype, unit: int) -> list[slice]:
-    """Return slices of the rows: one, or several of whole units if rows must be copied."""
+    """Return one slice of all rows or, if rows must be copied, several slices of whole units."""
     if is_plain(rows, dtype):
         return [slice(0, len(rows))]
     step = max(1, TILE_BYTES // (dtype.itemsize * rows.shape[1] * unit)) * unit
@@ -131,8 +131,8 @@ def call_in_parts(
     """Run a loop over rows; return False if it ended at a value that is not finite.
 
     Rows of another type or memory order than the loop takes are copied, a few whole tiles at a
-    time, of which `grouped` stay together. Tiles are the same in any order, and so are the sums.
-    `of_rows` are the fields with a number for each row.
+    time; groups of `grouped` tiles are not divided. Rows are in the same tiles in any memory order,
+    so the sums are the same. `of_rows` are the fields with a number for each row.
     """
     shared = fields | {"p": rows.shape[1], "tile": tile, "single_rows": dtype == np.float32}
     for some in parts(rows, dtype, grouped * tile):

@@ -52,7 +52,7 @@ def directions_for(centers: FloatArray, distortion: Distortion) -> NDArray[np.fl
 def fields_of_directions(
     factors: NDArray, norms: NDArray, directions: NDArray[np.float32], rows: NDArray
 ) -> dict[str, Any]:
-    """Return the fields of `src/loops.h` that describe partial distances; none if all must count.
+    """Return fields of `src/loops.h` for partial distances; none if these save no time.
 
     The number of leading directions is chosen on some rows in the model's coordinates; `factors`
     are −2 θ for each centre θ, `norms` are ‖θ‖².

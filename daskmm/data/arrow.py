@@ -20,7 +20,7 @@ from daskmm.data.names import listed
 
 # Arrays of more bytes are written to a temporary file.
 MEMORY_BYTES = 256 << 20
-# Names of types that are empty once they have been read.
+# Names of types whose rows can be read only once.
 _READ_ONCE = ("RecordBatchReader", "ArrayStream", "Scanner")
 _REMEDY = (
     "A stream can be read once, and some calls read X again: read it into a table first, "

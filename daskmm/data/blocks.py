@@ -52,10 +52,10 @@ _ZARR_BLOCKS = 1024
 class Layout:
     """Division of a table into blocks of rows."""
 
-    rows: tuple[int, ...] | None  # of each block; None if unknown
+    rows: tuple[int, ...] | None  # number of rows of each block; None if unknown
     n_blocks: int
     n_features: int
-    dtype: np.dtype  # of the input
+    dtype: np.dtype  # dtype of the input
     lazy: bool  # whether dask makes the blocks; otherwise they are views of an array in memory
     # Grid of lazy pixels, whose blocks are windows of the grid instead of consecutive rows; None
     # for other tables.
@@ -250,7 +250,7 @@ def common_dtype(dtypes: Any) -> np.dtype:
 
 
 def refuse_repeated(columns: Any, name: str = "X") -> None:
-    """Raise ValueError if some columns, a pandas index, have the same name."""
+    """Raise ValueError if column names, in a pandas index, are repeated."""
     twice = columns[columns.duplicated()].unique()
     if len(twice):
         raise ValueError(
@@ -386,6 +386,30 @@ class Position(NamedTuple):
         if self.window is not None:
             return f"{place} ({self.window.described(row)})"
         return f"{place} (row {self.start + row} of the data)" if self.known else place
+
+
+_FIRST = Position(0, 0)  # of a table that is one block
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows that are visited together, their sample weights, and their place in the table."""
+
+    rows: Any  # an ndarray or SparseRows in the input's units and dtype, (n, n_features)
+    weights: NDArray[np.float64] | None = None  # (n,); None if all are 1
+    position: Position = _FIRST
+
+    @property
+    def masses(self) -> NDArray[np.float64]:
+        """Sample weights, also if all are 1."""
+        if self.weights is None:
+            return np.ones(len(self.rows))
+        return np.asarray(self.weights, dtype=np.float64)
+
+    @property
+    def numbers(self) -> NDArray[np.int64]:
+        """Index of each row in the whole table, which does not depend on the blocks."""
+        return self.position.numbers(len(self.rows))
 
 
 def positions(layout: Layout) -> list[Position]:

@@ -19,15 +19,15 @@ from typing import Any
 
 import numpy as np
 
-from daskmm.data.names import listed, refuse_unknown
+from daskmm.data.names import refuse_other_columns, refuse_unknown
 
 # Bytes of text per block; its numbers take about half as many. Plans count the numbers alone, and
 # reading takes three more copies of the text.
 _BLOCK_BYTES = 8_000_000
-# Largest number of bytes, and of lines, at the beginning of the first file from which its format is
-# detected.
-_HEAD_BYTES = 1 << 18
-_HEAD_LINES = 200
+# Number of bytes, and largest number of lines, at the beginning of the first file from which its
+# format is detected. If it has few lines, as with a very long header, more bytes are read.
+_HEAD_BYTES, _MOST_HEAD_BYTES = 1 << 18, 1 << 26
+_HEAD_LINES, _FEW_LINES = 200, 4
 # Largest number of bytes that Arrow parses at once. It copies the fields of all columns.
 _ARROW_BYTES = 1 << 20
 SUFFIXES = (".csv", ".tsv", ".tab")
@@ -39,8 +39,8 @@ _UNCOMPRESSED = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, gzip.
 _OF_BZ2 = "Invalid data stream"
 _SEPARATORS = (",", ";", "\t", "|", " ")
 _MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
-# Marks of missing values: only in columns of numbers, as in R, SAS and surveys, and in all columns,
-# as in pandas.
+# Marks of missing values: those of R, SAS and surveys count in columns of numbers only, and those
+# of pandas in all columns.
 _NO_VALUE = ("-", "--", ".", "?", "*")
 _NO_TEXT = (
     *("", "NA", "N/A", "n/a", "NaN", "nan", "-NaN", "-nan", "NULL", "null", "None", "<NA>"),
@@ -65,10 +65,10 @@ _NAMELESS = "Unnamed: "
 class CsvFormat:
     """The format of csv files."""
 
-    separator: str  # between fields
+    separator: str  # the character between fields
     decimal: str  # the decimal mark
-    encoding: str  # of the text
-    names: tuple[Any, ...]  # of the columns, or their numbers if there is no header
+    encoding: str  # encoding of the text
+    names: tuple[Any, ...]  # names of the columns, or their numbers if there is no header
     n_skipped: int  # lines before the first row: a line ``sep=;``, comments, and the header
 
     @property
@@ -212,7 +212,8 @@ def estimated_rows(path: str, encoding: str | None = None) -> tuple[int | None, 
     """
     files = _files(path)
     head, encoding = _head(files[0], encoding)
-    lines = [line for line in head.splitlines() if line.strip() and not line.startswith("#")][1:]
+    marked = (line for line in head.splitlines(keepends=True) if line.strip())
+    lines = [line for line in marked if not line.startswith("#")][1:]
     compressed = [file.lower().endswith(COMPRESSED) for file in files]
     zipped = all(file.lower().endswith(".gz") for file in files)
     if not lines or (any(compressed) and not zipped):
@@ -220,7 +221,9 @@ def estimated_rows(path: str, encoding: str | None = None) -> tuple[int | None, 
     n_bytes: float = sum(system.size(place) for system, place in map(_system, files))
     if zipped:
         n_bytes *= _bytes_per_zipped_byte(files[0])
-    return round(n_bytes * len(lines) / len(head.encode(encoding))), zipped
+    of_rows = len("".join(lines).encode(encoding))
+    n_bytes -= len(files) * (len(head.encode(encoding)) - of_rows)  # headers may be long
+    return round(n_bytes * len(lines) / of_rows), zipped
 
 
 def _bytes_per_zipped_byte(path: str) -> float:
@@ -290,8 +293,11 @@ def _open(path: str) -> Iterator[Any]:
 def _head(path: str, encoding: str | None) -> tuple[str, str]:
     """Return whole lines at the beginning of a file, and its encoding."""
     with _open(path) as file:
-        head: bytes = file.read(_HEAD_BYTES)
-    cut = len(head) == _HEAD_BYTES
+        head: bytes = file.read(size := _HEAD_BYTES)
+        while len(head) == size < _MOST_HEAD_BYTES and head.count(b"\n") < _FEW_LINES:
+            head += file.read(size)
+            size *= 2
+    cut = len(head) == size
     if not head.strip():
         raise ValueError(f"{path} cannot be read as csv: it is empty.")
     marked = next((name for mark, name in _MARKS.items() if head.startswith(mark)), None)
@@ -317,10 +323,14 @@ def _told(
     separators = (separator,) if separator else _SEPARATORS
     decimals = (decimal,) if decimal else (".", ",")
     formats = [(one, mark) for one in separators for mark in decimals if one != mark]
-    try:
-        tries = [_Try.of(lines, *format) for format in formats]
-    except csv.Error as error:  # a very long field
-        raise ValueError(f"{path} cannot be read as csv: {error}.") from error
+    tries, refusal = [], None
+    for form in formats:
+        try:
+            tries.append(_Try.of(lines, *form))
+        except csv.Error as error:  # a very long field, such as a header with other separators
+            refusal = error
+    if not tries:
+        raise ValueError(f"{path} cannot be read as csv: {refusal}.") from refusal
     best = max(tries, key=lambda found: found.score)
     if best.uneven is not None:
         line, n_fields = best.uneven
@@ -359,12 +369,11 @@ def _n_comments(lines: Sequence[str]) -> int:
 class _Try:
     """An attempt to read the first lines of a file with a separator and a decimal mark."""
 
-    separator: str  # between fields
+    separator: str  # the character between fields
     decimal: str  # the decimal mark
-    n_fields: int  # of the first line
+    n_fields: int  # number of fields of the first line
     header: int  # number of lines up to the end of the header; 0 if the first line is all numbers
-    # The first line whose number of fields is not `n_fields`: the number of the line, and that of
-    # its fields.
+    # Number of the first line that does not have `n_fields` fields, and how many it has.
     uneven: tuple[int, int] | None
     numeric: float  # share of the fields after the header that are numbers or missing
 
@@ -385,7 +394,7 @@ class _Try:
 
     @property
     def score(self) -> tuple[bool, bool, float, int]:
-        """Sort key: equal numbers of fields count most, then several fields, then numbers."""
+        """Key that sorts attempts: by equal numbers of fields, several fields, and numbers."""
         several = self.n_fields > 1 or (self.uneven is not None and self.uneven[1] > 1)
         return self.uneven is None and several, several, self.numeric, self.n_fields
 
@@ -438,11 +447,20 @@ def _decoded(path: str, text: bytes, encoding: str) -> str:
 
 
 def _names(text: str, separator: str) -> tuple[str, ...]:
-    """Return the names of a header as pandas does; it numbers blank and repeated names."""
-    import pandas as pd
-
-    header = pd.read_csv(io.StringIO(text), sep=separator, nrows=0, skipinitialspace=True)
-    return tuple(str(name) for name in header.columns)
+    """Return the names of a header; blank and repeated names are numbered as pandas does."""
+    reader = csv.reader(_lines(text), delimiter=separator, skipinitialspace=True)
+    header = next(row for row in reader if row)
+    names = [name or f"{_NAMELESS}{place}" for place, name in enumerate(header)]
+    seen, taken = Counter[str](), {*names}
+    for place in sorted(range(len(names)), key=lambda place: not header[place]):
+        name, number = names[place], seen[names[place]]
+        while number:
+            seen[name] = number + 1
+            names[place] = f"{name}.{number}"
+            number = number + 1 if names[place] in taken else 0
+        seen[names[place]] += 1
+        taken.add(names[place])
+    return tuple(names)
 
 
 def _kinds(head: str, format: CsvFormat) -> tuple[dict[Any, str], dict[Any, tuple[str, int]]]:
@@ -523,7 +541,9 @@ def _read(
     """
     text = _text(block, format.encoding)
     if not block.of_first or block.start == 0:
-        head = text[:_HEAD_BYTES] if block.start == 0 else _head(block.path, format.encoding)[0]
+        head = text[:_HEAD_BYTES] if block.start == 0 else ""
+        if block.start or (len(head) < len(text) and head.count("\n") < _FEW_LINES):
+            head, _ = _head(block.path, format.encoding)
         format = _of_file(block.path, head, format, tuple(kinds) if chosen else None)
     if block.start == 0:
         text = _rows_of(text, format)
@@ -693,17 +713,7 @@ def _of_file(path: str, text: str, format: CsvFormat, chosen: tuple[Any, ...] | 
     header = _Try.of(lines[before:], format.separator, format.decimal).header
     n_skipped = before + max(header, 1)  # a header of numbers is refused below
     names = _names("".join(lines[before:n_skipped]), format.separator)
-    further, absent = (
-        listed([repr(name) for name in (Counter(own) - Counter(other)).elements()])
-        for own, other in ((names, format.names), (chosen or format.names, names))
-    )
-    if absent or (further and chosen is None):
-        said = [f"has {further}, which the first file lacks"] if further else []
-        said += [f"lacks {absent}, which the first file has"] if absent else []
-        raise ValueError(
-            f"Files of a table need the same columns: {path} {', and '.join(said)}. Or choose "
-            "columns that all files have (columns=, on the command line --columns)."
-        )
+    refuse_other_columns(path, names, format.names, chosen)
     return replace(format, names=names, n_skipped=n_skipped)
 
 
@@ -717,5 +727,5 @@ def _line(block: _Block, format: CsvFormat, index: int) -> int:
             part = file.read(min(left, 1 << 24))
             before += part.count(b"\n")
             left -= len(part)
-    # The rows of the block begin after the first line break from its start on.
+    # The rows of a block begin after the first line break at or after its start.
     return before + index + 2

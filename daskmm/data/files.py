@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import glob
+import itertools
+import json
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 import dask.array as da
+import fsspec
 import numpy as np
 import zarr
+from dask.utils import natural_sort_key
 from numpy.typing import NDArray
 
 from daskmm.data.blocks import as_dask_array, check_columns, common_dtype
 from daskmm.data.csv_files import csv_columns, estimated_rows, is_csv, open_csv
 from daskmm.data.lazy import array_of_frame
 from daskmm.data.mixed import to_be_coded
-from daskmm.data.names import refuse_unknown
+from daskmm.data.names import refuse_other_columns, refuse_unknown
 from daskmm.data.raster_files import is_netcdf, open_cube
 from daskmm.data.sparse_files import open_sparse_group, open_sparse_npz
 from daskmm.data.variables import variable_names, with_names
@@ -224,6 +229,22 @@ def column_names(
     return [*([] if index is None or index in frame.columns else [index]), *frame.columns]
 
 
+def is_indexed(path: str, frame: Any) -> bool:
+    """Return whether the index of a frame of parquet files has the labels that pandas stored.
+
+    Otherwise the index counts the rows of each partition, or what it held is a column by now.
+    """
+    if not has_columns(path) or is_text(path):
+        return False
+    parts = _parts(path if is_remote(path) else str(local_path(path)))
+    stored = (parts[0].physical_schema.metadata or {}).get(b"pandas", b"{}") if parts else b"{}"
+    index = json.loads(stored).get("index_columns", [])
+    if len(index) == 1 and isinstance(index[0], dict):  # numbers of rows, perhaps from 1,000 on
+        counts_rows = index[0]["start"] == 0 and index[0]["step"] == 1
+        return len(parts) == 1 == frame.npartitions and not counts_rows
+    return len(index) == 1 and index[0] not in frame.columns
+
+
 def planned_table(
     data: Any, path: str, encoding: str | None = None, mixed: bool = False
 ) -> tuple[Any, str]:
@@ -316,7 +337,7 @@ class _Npy:
     def open(self) -> NDArray:
         try:
             return np.load(self.path, mmap_mode="r")
-        except OSError:  # its message has the file and the reason
+        except OSError:  # the error names the file and the reason
             raise
         except Exception as error:  # a damaged header may contain any shape and dtype
             raise ValueError(f"{self.path} cannot be read as npy: {error}") from error
@@ -463,6 +484,42 @@ def _require_dataframes(kind: str) -> None:
         ) from error
 
 
+def _check_files(path: str, chosen: set[str] | None) -> None:
+    """Raise ValueError if parquet files differ in their columns, or in those that are chosen.
+
+    The footer of each file is read.
+    """
+    parts = _parts(path)
+    if len(parts) < 2:
+        return
+    with ThreadPoolExecutor() as threads:
+        columns = list(threads.map(_columns_of_part, parts))
+    wanted = None if chosen is None else chosen & columns[0]
+    for part, names in zip(parts, columns, strict=True):
+        refuse_other_columns(part.path, names, columns[0], wanted)
+
+
+def _parts(path: str) -> list[Any]:
+    """Return the parquet files of a table, in order."""
+    import pyarrow.dataset
+
+    system, _, places = fsspec.get_fs_token_paths(path)
+    found = (system.find(place) if system.isdir(place) else [place] for place in places)
+    files = sorted(filter(_is_part, itertools.chain(*found)), key=natural_sort_key)
+    return list(pyarrow.dataset.dataset(files, format="parquet", filesystem=system).get_fragments())
+
+
+def _is_part(path: str) -> bool:
+    """Return whether a file in a folder is one of its parquet files."""
+    name = PurePosixPath(path)
+    return name.suffix.lower() in _FRAMES and not name.name.startswith(("_", "."))
+
+
+def _columns_of_part(part: Any) -> set[str]:
+    """Return the columns of a file; an index without a name is none."""
+    return {name for name in part.physical_schema.names if not name.startswith("__index_level_")}
+
+
 def _open_frame(
     path: str,
     kind: str,
@@ -478,6 +535,7 @@ def _open_frame(
         frame = read(path)
     except Exception as error:
         raise ValueError(f"{path} cannot be read as {kind}: {error}") from error
+    _check_files(path, None if columns is None else {*columns, *keep})
     index = frame.index.name
     if index is not None and index in keep and index not in frame.columns:
         frame = frame.reset_index()

@@ -11,8 +11,8 @@ _LEAST_NUMBERED = 30
 _LEAST_DISTINCT = 2000
 # Identifiers that grow use at least one in this many integers; times grow in longer steps.
 _LONGEST_STEP = 10
-# Integers in any order are identifiers if no two are equal where so many equal pairs would be
-# expected by chance.
+# Integers in any order are identifiers if all differ although chance would make this many equal
+# pairs.
 _EXPECTED_PAIRS = 10
 # Largest difference of an integer from the nearest one.
 _ROUNDING = 1e-6

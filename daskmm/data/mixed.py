@@ -34,10 +34,10 @@ DAYS_OF_YEAR = 365.25
 class Column:
     """A column of a coded table."""
 
-    name: str  # in the frame, or of a part of a date, such as "day:season"
+    name: str  # name in the frame, or of a part of a date: "day:season"
     source: str  # name of the column in the frame
     kind: str  # "number", "flag", "category"; "trend" or "season" for a part of a date
-    levels: tuple[Any, ...] = ()  # of a category, sorted
+    levels: tuple[Any, ...] = ()  # levels of a category, sorted
 
     @property
     def features(self) -> list[str]:
@@ -107,7 +107,12 @@ def columns_of(frame: Any, dates: Iterable[str]) -> list[Column]:
     if problems:
         raise TypeError(" ".join([*problems, *_keys_told(frame, columns)]))
     if wanted:
-        raise ValueError(f"dates: column {next(iter(wanted))!r} has no dates.")
+        name = next(iter(wanted))
+        raise ValueError(
+            f"dates: column {name!r} has no dates: its dtype is {frame.dtypes[name]}. Convert text "
+            "by pandas.to_datetime (dask.dataframe.to_datetime) first; in csv files, text is read "
+            "as dates."
+        )
     if not columns:
         raise ValueError("Found array with 0 feature(s): X has no columns.")
     return columns
@@ -141,7 +146,7 @@ class Levels(NamedTuple):
     """Levels of a column in one block."""
 
     first: dict[Any, int]  # the first row with each level
-    n_rows: int  # with a value
+    n_rows: int  # number of rows with a value
     decimals: bool = False  # whether the values are decimals, which are numbers, not levels
 
 
@@ -266,7 +271,7 @@ def _sorted(levels: set[Any]) -> tuple[Any, ...]:
 class Coding:
     """Code frames: flags as 0 and 1, levels by index, missing values as NaN; numbers stay."""
 
-    columns: tuple[Column, ...]  # of the coded frame
+    columns: tuple[Column, ...]  # columns of the coded frame
     # "error" or "missing": whether levels that the fit did not see raise an error or become missing
     # values.
     unknown: str = "error"
@@ -287,7 +292,7 @@ class Coding:
         return self.token
 
     def __repr__(self) -> str:
-        return "coded"  # a part of dask's keys
+        return "coded"  # dask's keys contain this
 
     def of(self, X: Any) -> Any:
         """Return a frame of floats, with the index and the partitions of `X`.

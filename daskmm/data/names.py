@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -18,7 +19,8 @@ ALIKE = "weighted alike"
 _MOST_ITEMS = 6
 # Largest number of features that are listed with what clusters explain of them.
 _EXPLAINED = 5
-# First characters of formulas in a spreadsheet; and a pattern of numbers with either decimal mark.
+# Formulas in a spreadsheet begin with one of these characters. Signed numbers, with either decimal
+# mark, are no formulas.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _SIGNED_NUMBER = re.compile(r"[+-]*[\d.,]*([eE][+-]?\d+)?%?")
 # How error messages name a feature.
@@ -137,4 +139,24 @@ def refuse_unknown(path: str, kind: str, names: Iterable[Any], known: Collection
         raise ValueError(
             f"{path} has no {kind} {', '.join(map(repr, missing))}; it has "
             f"{', '.join(map(repr, known)) or 'none with names'}."
+        )
+
+
+def refuse_other_columns(
+    path: str, names: Collection[Any], first: Collection[Any], chosen: Collection[Any] | None
+) -> None:
+    """Raise ValueError if a file of a table has other columns than the first file.
+
+    If columns are `chosen`, it is enough that the file has those.
+    """
+    further, absent = (
+        listed([repr(name) for name in (Counter(own) - Counter(other)).elements()])
+        for own, other in ((names, first), (chosen or first, names))
+    )
+    if absent or (further and chosen is None):
+        said = [f"has {further}, which the first file lacks"] if further else []
+        said += [f"lacks {absent}, which the first file has"] if absent else []
+        raise ValueError(
+            f"Files of a table need the same columns: {path} {', and '.join(said)}. Or choose "
+            "columns that all files have (columns=, on the command line --columns)."
         )

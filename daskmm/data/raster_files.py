@@ -69,7 +69,7 @@ def open_cube(
 
 
 def _dataset(path: str) -> Any:
-    """Open a file with xarray; missing values become NaN, and variables of the grid coordinates."""
+    """Open a file with xarray: missing values are NaN, variables of the grid are coordinates."""
     if "://" in path:
         raise ValueError(f"{path}: NetCDF files are read from local disks only.")
     xarray = _xarray(path)

@@ -20,13 +20,13 @@ _VARIABLES = "variable"
 class Raster:
     """The pixels of a cube as rows of a table, in blocks that follow the cube's chunks."""
 
-    # The pixels, (n_pixels, n_features); the blocks of a lazy cube, each with all features, become
-    # blocks of rows.
+    # The pixels, (n_pixels, n_features). Each block of a lazy cube has all features, and becomes a
+    # block of rows.
     table: NDArray | da.Array
-    grid: Grid  # of the cube's other dimensions, on which the rows lie
+    grid: Grid  # the cube's other dimensions, on whose grid the rows lie
     pixels: Any  # one feature of the cube, which has the dimensions and coordinates of the grid
     feature_dim: str  # dimension of the features
-    names: list[str] | None  # of the features; None unless their coordinate is text
+    names: list[str] | None  # names of the features; None unless their coordinate is text
 
     @property
     def header(self) -> Any:
@@ -161,14 +161,14 @@ def _flat_rows(array: Any, axis: int) -> Any:
     """Return an array as a table of the pixels, with the features along an axis."""
     n_features, others = array.shape[axis], [i for i in range(array.ndim) if i != axis]
     if not isinstance(array, da.Array):
-        if axis == 0:  # a view if the array is in C order
+        if axis == 0:  # this is a view if the array is in C order
             return array.reshape(n_features, -1).T
         return np.moveaxis(array, axis, -1).reshape(-1, n_features)
     return _flat(array.rechunk({axis: -1}).transpose((*others, axis)), 1)
 
 
 def _flat(array: da.Array, n_last: int) -> da.Array:
-    """Join the leading dimensions of every block, which remains one block."""
+    """Join the leading dimensions within each block."""
     kept = array.ndim - n_last
     if kept == 1:
         return array

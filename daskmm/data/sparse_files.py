@@ -221,7 +221,7 @@ def open_sparse_npz(path: str, chunks: int | str) -> da.Array | None:
         with np.load(path) as arrays:
             if not {"data", "shape", "format"} <= set(arrays.files):
                 return None
-    except Exception:  # it is no zip file, or an array; other functions report it
+    except Exception:  # this is no zip file, or an array; other functions report that
         return None
     try:
         rows = csr_array(load_npz(path))

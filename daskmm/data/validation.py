@@ -9,7 +9,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.data.blocks import Position, RowBlocks, cut_rows, is_series, refuse_masked
+from daskmm.data.blocks import Block, Position, RowBlocks, cut_rows, is_series, refuse_masked
 from daskmm.data.lazy import array_of_frame, delayed_blocks, in_memory
 from daskmm.data.names import counted
 from daskmm.data.sparse import sparse_rows
@@ -43,25 +43,21 @@ def check_domain(
         )
 
 
-def check_empty(
-    rows: NDArray,
-    weights: NDArray | None,
-    position: Position,
-    distortion: Distortion | type[Distortion],
-) -> None:
-    """Raise ValueError if rows of a block that have a weight have no distances, naming the first.
+def check_empty(block: Block, distortion: Distortion | type[Distortion]) -> None:
+    """Raise ValueError, naming the first, if rows of a block have a weight but no distances.
 
     Such rows are those without any value or, for the cosine distance, those of zeros.
     """
-    empty = distortion.empty(rows)
-    found = np.flatnonzero(empty if weights is None else empty & (weights > 0))
+    found = np.flatnonzero(distortion.empty(block.rows))
+    if block.weights is not None:
+        found = found[block.weights[found] > 0]
     if len(found):
         others = counted(len(found) - 1, "more row")
         more = f", and {others} in this block" if len(found) > 1 else ""
         raise ValueError(
-            f"Input X has a row {distortion.emptiness}: {position.of_row(int(found[0]))}{more}. "
-            "Remove such rows first, or label them -1 by empty_rows='label' (--empty-rows label), "
-            "which KMeans, PowerKMeans and EntropyPowerKMeans take."
+            f"Input X has a row {distortion.emptiness}: {block.position.of_row(int(found[0]))}"
+            f"{more}. Remove such rows first, or label them -1 by empty_rows='label' "
+            "(--empty-rows label), which KMeans, PowerKMeans and EntropyPowerKMeans take."
         )
 
 
@@ -155,7 +151,7 @@ def with_weights(blocks: RowBlocks, weights: Any) -> RowBlocks:
         weights = da.from_array(weights, chunks=-1)
     if not np.isnan(weights.shape[0]):
         weights = weights.rechunk((layout.rows,))
-    # If they were optimized separately, a source of both rows and weights would be loaded twice.
+    # Rows and weights are optimized together; otherwise a source of both would be loaded twice.
     return replace(
         blocks,
         parts=tuple(delayed_blocks(table, together=True).ravel()),
@@ -216,11 +212,12 @@ def check_positive_weights(n_positive: int, n_clusters: int) -> None:
         )
 
 
-def check_squares(rows: NDArray, position: Position, light: NDArray[np.bool_]) -> None:
+def check_squares(block: Block) -> None:
     """Raise ValueError if the square of a value overflows; the message names the first one's row.
 
-    `light` is the mask of the rows without weight, which are not tested.
+    Rows without weight are not tested.
     """
+    rows, light = block.rows, block.masses == 0
     values = rows.data if isinstance(rows, SparseRows) else rows
     owner = rows.row_of_entry if isinstance(rows, SparseRows) else np.arange(len(rows))[:, None]
     with np.errstate(over="ignore", invalid="ignore"):
@@ -229,7 +226,7 @@ def check_squares(rows: NDArray, position: Position, light: NDArray[np.bool_]) -
         row, feature = first_entry(rows.with_data(bad) if isinstance(rows, SparseRows) else bad)
         raise ValueError(
             f"Input X contains {rows[row, feature]:.6g}, whose square overflows float64: "
-            f"{position.of_row(row)}, feature {feature}. Scale the data first."
+            f"{block.position.of_row(row)}, feature {feature}. Scale the data first."
         )
 
 
@@ -255,7 +252,7 @@ def check_finite(rows: NDArray, position: Position, offset: int = 0) -> None:
     `rows` start at row `offset` of the block.
     """
     values = rows.data if isinstance(rows, SparseRows) else rows
-    # Entries are tested only if their sum is not finite, since then an entry is not, or the sum
+    # Entries are tested only if their sum is not finite. Then an entry is not finite, or the sum
     # overflows.
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(values.sum()):

@@ -10,7 +10,6 @@ import itertools
 import math
 import os
 import sys
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm.data.errors import warn_user
 from daskmm.data.lazy import array_inside
 
 if TYPE_CHECKING:
@@ -68,13 +68,12 @@ def check_chunks(array: zarr.Array, described: str) -> None:
     first = sizes.index(None)
     start = places[first][0] * unit[0]
     among = f"{n_chunks:,}" if n_chunks == len(sizes) else f"{len(sizes):,} that were looked for"
-    warnings.warn(
+    warn_user(
         f"{described}: {n_absent:,} of {among} {kind}s are not in the store and are read as "
         f"{fill}, the fill value: the first is {keys[first]} (from row {start} on). zarr leaves "
         "out what is equal to the fill value, so this may be right. If these rows should hold "
         "other values, the store is incomplete: copy or write it again.",
         UserWarning,
-        stacklevel=3,
     )
 
 

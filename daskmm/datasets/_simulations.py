@@ -33,7 +33,7 @@ Chunks = str | int | Sequence[int]
 
 @dataclass(frozen=True)
 class Simulation(ABC):
-    """Clusters of equal size, any strip of whose rows can be drawn without the others."""
+    """Clusters of equal size; each strip of their rows can be drawn without the others."""
 
     n_samples: int
     n_clusters: int

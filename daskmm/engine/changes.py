@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.compiled import library
-from daskmm.data.blocks import Position
+from daskmm.data.blocks import Block
 from daskmm.data.validation import check_domain, check_empty, check_finite, check_squares
 from daskmm.engine.moments import Moments
 from daskmm.numerics.distortions.base import Distortion
@@ -59,26 +59,20 @@ class Watch:
     partial: bool  # whether NaN are missing values
     later: bool = False  # whether the first pass, which tests all values itself, has ended
 
-    def call(
-        self,
-        function: Callable[..., Any],
-        rows: NDArray,
-        weights: NDArray | None,
-        position: Position,
-        *shared: Any,
-    ) -> Seen:
+    def call(self, function: Callable[..., Any], block: Block, *shared: Any) -> Seen:
         """Call a block function, and return its record with totals of some rows.
 
         It raises ValueError if a value fails the tests of the first pass (the message names block
         and row), or if all values pass them but the record is not finite. Records have an attribute
         `finite` if they show whether all values were finite.
         """
+        rows = block.rows
         try:
-            record = function(rows, weights, position, *shared)
+            record = function(block, *shared)
             finite: bool | None = getattr(record, "finite", None)
         except Exception:
             if self.later:
-                self.refuse_bad(rows, weights, position)
+                self.refuse_bad(block)
             raise
         if self.later:
             fine = have_finite_squares(rows) if finite is None else finite
@@ -87,39 +81,40 @@ class Watch:
             shown = shown and isinstance(rows, np.ndarray)
             hidden = self._bounded and not shown
             if not fine or (hidden and self.family.outside(rows) is not None):
-                self.refuse_bad(rows, weights, position)
+                self.refuse_bad(block)
                 if finite is False and not self.family.infinite:
                     raise ValueError(
-                        f"The sums of {position.described} are not finite, though its values are, "
-                        "as they were in the first pass: distances from the centres overflow "
+                        f"The sums of {block.position.described} are not finite, though its values "
+                        "are, as they were in the first pass: distances from the centres overflow "
                         "float64. Scale the data first."
                     )
-        if getattr(record, "fault", None) is not None:  # the pass will raise it
+        if getattr(record, "fault", None) is not None:  # the pass will raise this error
             return Seen(record, np.zeros(rows.shape[1] + 2))
-        return Seen(record, self._totals_of_some(rows, weights))
+        return Seen(record, self._totals_of_some(block))
 
     @property
     def _bounded(self) -> bool:
         """Whether a test of the domain compares least and largest values with bounds."""
         return getattr(self.family, "lowest", -np.inf) > -np.inf
 
-    def refuse_bad(self, rows: NDArray, weights: NDArray | None, position: Position) -> None:
+    def refuse_bad(self, block: Block) -> None:
         """Raise ValueError, naming block and row, if a block fails the tests of the first pass."""
-        light = np.zeros(len(rows), np.bool_) if weights is None else weights == 0
+        rows, position = block.rows, block.position
         try:
             if self.partial:
                 check_domain(rows, position, 0, self.family, True)
             else:
                 check_finite(rows, position)
                 check_domain(rows, position, 0, self.family, False)
-            check_empty(rows, weights, position, self.family)
-            check_squares(rows, position, light)
+            check_empty(block, self.family)
+            check_squares(block)
         except ValueError as error:
             raise ValueError(
                 f"X has changed since the first pass, which accepted {position.described}. {error}"
             ) from error
 
-    def _totals_of_some(self, rows: NDArray, weights: NDArray | None) -> FloatArray:
+    def _totals_of_some(self, block: Block) -> FloatArray:
+        rows, weights = block.rows, block.weights
         n, p = rows.shape
         step = max(1, n // _SOME_ROWS)
         totals = np.zeros(p + 2)
@@ -148,7 +143,7 @@ def have_finite_squares(rows: NDArray) -> bool:
 class Totals:
     """Totals of the first pass, which later passes must reproduce."""
 
-    moments: Moments  # in the input's units
+    moments: Moments  # moments in the input's units
     eps: float  # relative rounding of the input's values
     # Totals as in `Seen`, (n_features + 2,); None if the rows are read only once.
     some: FloatArray | None

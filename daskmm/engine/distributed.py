@@ -61,7 +61,7 @@ DEFAULT_TIMEOUT = "5 minutes"
 ATTEMPTS = 5
 # If a function and its shared arguments (such as the states of many centres) take more bytes, they
 # are sent to one worker before the tasks, and the other workers get them from it. The records are
-# as large then, and are merged on the workers.
+# then as large, and are merged on the workers.
 _LARGE_BYTES = 4 << 20
 # Passes that take fewer seconds have one task per worker. The value is dask's default of
 # ``distributed.adaptive.target-duration``: adaptive clusters do not grow for less work.
@@ -232,7 +232,7 @@ def persist_on(client: Any, graph: TaskGraph, name: str) -> dict[Key, tuple[Any,
         if killed := _killed(made):
             suspects = tasks.calls_of(error.task for error in killed.values())
             for future in killed:
-                future.release()  # otherwise the scheduler remembers that it failed
+                future.release()  # otherwise the scheduler remembers the failure
             raise _SuspectedError(suspects, [future for future in made if future not in killed])
         places: dict[Key, tuple[Any, int]] = {}
         for future, calls in zip(made, tasks.calls, strict=True):
@@ -303,15 +303,16 @@ def _with_retries(
             logger.warning("the cluster was restarted; %s starts again", name)
             _check_futures(graph)
         except _SuspectedError as error:
-            finished = error.finished  # kept alive, so that they are not computed again
+            finished = error.finished  # these are kept alive, so that no task is computed again
             suspects = sorted(set(error.calls) - innocent)
             suspects = suspects or sorted(set(range(len(graph.arguments))) - innocent)
             _try_alone(client, graph, suspects, function, shared, name)
             innocent.update(suspects)
     del finished
     raise RestartedError(
-        f"Workers were lost in each of {ATTEMPTS} attempts at one pass ({name}), and not by "
-        "any single block. The workers' logs say why."
+        f"Workers, or blocks that were persisted on them, were lost in each of {ATTEMPTS} attempts "
+        f"at one pass ({name}), and not by any single block. Persist frames by their own method, "
+        "frame.persist(). The workers' logs say more."
     )
 
 
@@ -324,7 +325,7 @@ def _try_alone(
     name: str,
 ) -> None:
     """Make calls one by one; raise DeadlyBlockError for the first that kills every worker."""
-    logger.warning("workers died that had %s; trying %d block(s) one by one", name, len(calls))
+    logger.warning("workers with tasks of %s died; trying %d block(s) one by one", name, len(calls))
     for call in calls:
         alone = GroupTasks(graph.nodes, graph.arguments, without_data(((call,),)), True)
         try:
@@ -505,7 +506,7 @@ def _seceded() -> Iterator[None]:
 
     left = False
     with contextlib.suppress(Exception):
-        get_worker()  # raises outside of tasks
+        get_worker()  # this raises an error outside of tasks
         secede()
         left = True
     try:
@@ -547,7 +548,7 @@ async def _watched(client: Any, work: Callable[[], Awaitable[Any]]) -> Any:
 
 
 async def _end_of_patience_with_pauses(client: Any, patience: float) -> ClusterLostError:
-    """Return an error if no workers but paused ones have had tasks for too long; warn before.
+    """Return an error if only paused workers have had tasks for too long; warn before.
 
     dask gives paused workers no task, and takes none back from them. A worker stays paused if its
     memory is in use outside of tasks, by modules and the allocator, and then a fit would wait for

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.compiled import library
-from daskmm.data.blocks import Layout, Position, RowBlocks
+from daskmm.data.blocks import Block, Layout, Position, RowBlocks
 from daskmm.data.identifiers import numbering_features
 from daskmm.data.validation import (
     check_domain,
@@ -67,6 +67,9 @@ _UNEVEN = 4.0
 # float64 represents all integers up to this one.
 _EXACT_INTEGER = 1 << 53
 _EXACT_TILE_ROWS = 1000
+# The origin of a feature is the median of about _ROWS_OF_ORIGIN rows if the mean is more than
+# _FAR_MEAN times as far from it as the typical row: rows minus the mean would lose 20 bits or more.
+_ROWS_OF_ORIGIN, _FAR_MEAN = 256, 2.0**20
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ class Survey:
     # are not much larger.
     larger_sample: Sample | None = None
     drawn: str = ""  # digest of the sampled rows and their weights in the input's units
-    distortion: Distortion = SQUARED_EUCLIDEAN  # in the model's coordinates
+    distortion: Distortion = SQUARED_EUCLIDEAN  # distortion in the model's coordinates
     partial: bool = False  # whether values are missing
     spread: float = 1.0  # mean distance of the rows from their mean
     # Column of each feature, (n_features,), if columns have several.
@@ -100,7 +103,7 @@ class Survey:
 
     @property
     def core(self) -> Sample:
-        """The rows of the sample on which choices and starts are made: those that are near."""
+        """The rows of the sample on which choices and starts are made: those that `trim` keeps."""
         if self.near is None:
             return self.sample
         return Sample(self.sample.rows[self.near], self.sample.weights[self.near])
@@ -108,7 +111,7 @@ class Survey:
     def transformed(
         self, coordinates: FeatureCoordinates, change: Callable[[NDArray], NDArray]
     ) -> Survey:
-        """Return the survey in other coordinates, for which a function changes its rows."""
+        """Return the survey in other coordinates, to which a function transforms its rows."""
         rows, weights = change(self.core.rows), self.core.weights
         if isinstance(rows, SparseRows):
             variance = Moments.of_sparse(rows, weights).variance
@@ -225,12 +228,13 @@ def first_pass(
     moments = finding.expanded or finding.moments
     check_positive_weights(moments.n_positive, n_clusters)
     shifts = centered and family.shifts and not layout.sparse
-    coordinates, distortion, per_row = _model_coordinates(
-        moments, family, expansion, standardize, weigh_shares, shifts
-    )
-    passes.expect(finding.moments)
     drawn = _whole(passes.blocks) if all_here else _in_order(finding.sample, finding.numbers)
     uniform = _weighted(drawn)
+    some = uniform.rows[:: max(1, len(uniform.rows) // _ROWS_OF_ORIGIN)] if shifts else None
+    coordinates, distortion, per_row = _model_coordinates(
+        moments, family, expansion, standardize, weigh_shares, some
+    )
+    passes.expect(finding.moments)
     if larger:
         part = _sample_indices(len(drawn.rows), size, rng)
         uniform = _weighted(Sample(drawn.rows[part], drawn.weights[part]))
@@ -268,20 +272,41 @@ def _model_coordinates(
     expansion: Expansion | None,
     standardize: bool,
     weigh_shares: bool,
-    shifts: bool,
+    some: NDArray | None,
 ) -> tuple[FeatureCoordinates, Distortion, FloatArray]:
-    """Return the model's coordinates, the distortion in them, and each feature's variance."""
+    """Return the model's coordinates, the distortion in them, and each feature's variance.
+
+    The origin is 0 if `some` rows of the table are not given.
+    """
     mean, variance = mean_and_variance(moments)
     shares = _observed_shares(moments, None if expansion is None else expansion.groups)
+    origin = np.zeros_like(mean)
+    if some is not None:
+        origin = _origin(mean, some if expansion is None else expansion.expand(some))
     if expansion is not None:
-        return measured(expansion, mean, variance, shares, weigh_shares)
+        return measured(expansion, origin, variance, shares, weigh_shares)
     scale = np.sqrt(variance) if standardize else np.ones_like(variance)
     scale[scale == 0] = 1.0
     if weigh_shares:
         scale = scale * shares ** (family.degree / 2)
-    coordinates = Coordinates(mean if shifts else np.zeros_like(mean), scale)
+    coordinates = Coordinates(origin, scale)
     per_row = shares * variance / scale**2
     return coordinates, family.around(coordinates.to_model(mean), per_row), per_row
+
+
+def _origin(mean: FloatArray, rows: NDArray) -> FloatArray:
+    """Return the mean of each feature, or the median of some rows where far values move the mean.
+
+    The mean of 3,000 rows is 3e146 if one value is 1e150; the others minus this have no digits.
+    """
+    rows = np.where(np.isnan(rows := rows.astype(np.float64)), mean, rows)
+    middle = np.median(rows, axis=0)
+    origin, apart = mean.copy(), np.abs(rows - middle)
+    for feature in np.flatnonzero(np.abs(mean - middle) > _FAR_MEAN * np.median(apart, axis=0)):
+        others = apart[apart[:, feature] > 0, feature]
+        if len(others) and abs(mean - middle)[feature] > _FAR_MEAN * np.median(others):
+            origin[feature] = middle[feature]
+    return origin
 
 
 def _resampled_by_distance(
@@ -375,9 +400,7 @@ def _sample_indices(n_rows: int, size: int, rng: np.random.Generator) -> NDArray
 
 
 def _first_look(
-    rows: NDArray,
-    weights: NDArray | None,
-    position: Position,
+    block: Block,
     chosen: NDArray[np.int64],
     family: type[Distortion],
     partial: bool,
@@ -389,54 +412,46 @@ def _first_look(
     named.
     """
     try:
-        moments = checked_moments(rows, weights, position, family, partial)
+        moments = checked_moments(block, family, partial)
     except ValueError as error:
         nothing = np.empty(0, dtype=np.int64)
-        return _Finding(Moments.empty(0), Sample(rows[:0], np.empty(0)), nothing, fault=error)
+        return _Finding(Moments.empty(0), Sample(block.rows[:0], np.empty(0)), nothing, fault=error)
     expanded = None
     if expansion is not None:
-        expanded = _expanded_moments(rows, weights, expansion, moments.observed is not None)
-    local, numbers = _drawn(chosen, position, len(rows))
-    picked = Sample(rows[local], np.ones(len(local)) if weights is None else weights[local])
+        expanded = _expanded_moments(block, expansion, moments.observed is not None)
+    local, numbers = _drawn(chosen, block)
+    weights = np.ones(len(local)) if block.weights is None else block.weights[local]
+    picked = Sample(block.rows[local], weights)
     return _Finding(moments, picked, numbers, expanded)
 
 
-def _drawn(
-    chosen: NDArray[np.int64], position: Position, n_rows: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _drawn(chosen: NDArray[np.int64], block: Block) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Find the chosen rows of a block; return their positions in it and their numbers."""
-    if position.window is None:  # consecutive numbers
-        first, last = np.searchsorted(chosen, (position.start, position.start + n_rows))
-        return chosen[first:last] - position.start, chosen[first:last]
-    numbers = position.numbers(n_rows)
+    start = block.position.start
+    if block.position.window is None:  # consecutive numbers
+        first, last = np.searchsorted(chosen, (start, start + len(block.rows)))
+        return chosen[first:last] - start, chosen[first:last]
+    numbers = block.numbers
     found = np.searchsorted(chosen, numbers)
     local = np.flatnonzero(chosen[np.minimum(found, len(chosen) - 1)] == numbers)
     return local, numbers[local]
 
 
-def checked_moments(
-    rows: NDArray,
-    weights: NDArray | None,
-    position: Position,
-    family: type[Distortion],
-    partial: bool,
-) -> Moments:
+def checked_moments(block: Block, family: type[Distortion], partial: bool) -> Moments:
     """Return the moments of a block, and test all of its values.
 
     It raises ValueError if a value is not finite or outside of the domain, or an integer that
     float64 does not represent; the message names block and row.
     """
-    moments = _block_moments(rows, weights, position, partial)
-    check_domain(rows, position, 0, family, False)
-    check_empty(rows, weights, position, family)
+    moments = _block_moments(block, partial)
+    check_domain(block.rows, block.position, 0, family, False)
+    check_empty(block, family)
     return moments
 
 
-def _expanded_moments(
-    rows: NDArray, weights: NDArray | None, expansion: Expansion, partial: bool
-) -> Moments:
+def _expanded_moments(block: Block, expansion: Expansion, partial: bool) -> Moments:
     """Return the moments of the features of coded rows, whose values have been tested."""
-    n_features = len(expansion.groups)
+    rows, weights, n_features = block.rows, block.weights, len(expansion.groups)
     moments = Moments.empty(n_features)
     for tile in tiles(len(rows), tile_rows(n_features, 1)):
         wide, v = expansion.expand(rows[tile]), None if weights is None else weights[tile]
@@ -520,7 +535,7 @@ class _Draw:
         return joined._below(joined._bound(self.n_drawn + 1))
 
     def _bound(self, n_drawn: int) -> float:
-        """Return the key that follows the smallest `n_drawn`; 1 if there is none."""
+        """Return the key that follows the `n_drawn` smallest ones; 1 if there is none."""
         return float(np.partition(self.keys, n_drawn)[n_drawn]) if len(self.keys) > n_drawn else 1.0
 
     def _below(self, bound: float) -> Self:
@@ -543,19 +558,12 @@ class _Draw:
         return _in_order(drawn, kept.numbers)
 
 
-def _draw_by_distance(
-    rows: NDArray,
-    weights: NDArray | None,
-    position: Position,
-    rate: _Rate,
-    key: tuple[int, int],
-) -> _Draw:
+def _draw_by_distance(block: Block, rate: _Rate, key: tuple[int, int]) -> _Draw:
     """Draw rows of one block by distance."""
-    v = np.ones(len(rows)) if weights is None else weights.astype(np.float64)
+    rows, v, numbers = block.rows, block.masses, block.numbers
     rates = np.empty(len(rows))
     for tile, some in pieces(rows, 1):
         rates[tile] = rate.of(some, v[tile])
-    numbers = position.numbers(len(rows))
     uniform = row_uniforms(key, numbers)
     drawn = np.flatnonzero(uniform < rates)
     rates, v = rates[drawn], v[drawn]
@@ -584,10 +592,9 @@ def _observed_shares(moments: Moments, groups: NDArray[np.int64] | None) -> Floa
     return moments.masses / moments.weight
 
 
-def _block_moments(
-    rows: NDArray, weights: NDArray | None, position: Position, partial: bool = False
-) -> Moments:
+def _block_moments(block: Block, partial: bool) -> Moments:
     """Return the moments of one block; raise ValueError for bad values."""
+    rows, weights, position = block.rows, block.weights, block.position
     if isinstance(rows, SparseRows):
         check_finite(rows, position)
         _check_exact(rows.data[:, None], position)

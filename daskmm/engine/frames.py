@@ -11,7 +11,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.data.blocks import Position, common_dtype
+from daskmm.data.blocks import Block, Position, common_dtype
 from daskmm.data.names import features_named
 from daskmm.data.validation import checked_rows
 
@@ -34,14 +34,15 @@ class _Partition:
         return self.token
 
     def __repr__(self) -> str:
-        return NAME  # a part of dask's keys
+        return NAME  # dask's keys contain this
 
     def __call__(self, part: Any, partition_info: dict[str, Any] | None = None) -> Any:
         number = 0 if partition_info is None else int(partition_info["number"])
         # dask may join partitions of files, so the number of rows is unknown.
         place = Position(number, 0, False, (None, part.shape[1]))
         with features_named(part):
-            values = self.function(checked_rows(part.to_numpy(), place), place, *self.shared)
+            block = Block(checked_rows(part.to_numpy(), place), position=place)
+            values = self.function(block, *self.shared)
         return self.framed(values, part.index)
 
     def framed(self, values: NDArray, index: Any) -> Any:
@@ -60,7 +61,7 @@ def map_frame(
     dtype: Any = np.int32,
     name: str = NAME,
 ) -> Any:
-    """Return ``function(rows, position, *shared)`` of all partitions, aligned with the frame.
+    """Return ``function(block, *shared)`` of all partitions, aligned with the frame.
 
     The frame has columns of numbers, and the function is one for
     `daskmm.kmeans.assignment.map_rows`. The lazy result is a DataFrame with the given columns;

@@ -301,7 +301,7 @@ def _merged(
     while len(records) > most:
         level += 1
         merged: list[Key] = []
-        # All tasks that merge first records have equally many, and no other task has more.
+        # Each task that merges first records gets equally many, and no other task gets more.
         n_tasks = -(-n_first // width)
         starts = [n_first * task // n_tasks for task in range(n_tasks)]
         others = max(2, n_first // n_tasks) if n_tasks else width

@@ -70,7 +70,7 @@ def _queue(
 def _spent(
     arguments: Sequence[Arguments], orders: Sequence[list[Key]], nodes: Mapping[Key, GraphNode]
 ) -> Iterator[tuple[Key, ...]]:
-    """Yield the keys of values that are used for the last time, for each node and each call."""
+    """For each node and each call, yield the keys of the values that are not used later."""
     uses: list[Iterable[Key]] = []
     for own, order in zip(arguments, orders, strict=True):
         uses += [nodes[key].dependencies for key in order]

@@ -79,7 +79,7 @@ def streamed_groups(n_calls: int, n_threads: int) -> Groups:
 
 
 def _starts(n_calls: int, n_groups: int) -> list[int]:
-    """Return first calls for about `n_groups` groups, such that each leaves few records."""
+    """Return the first calls of about `n_groups` groups that leave few records each."""
     return subtree_starts(n_calls, _SUBTREES_PER_GROUP * n_groups)
 
 
@@ -105,7 +105,7 @@ def grouped_by_holder(
 
 
 def _held_together(keys: Sequence[Key], holders: Mapping[Key, Sequence[str]]) -> tuple[Key, ...]:
-    """Return the most keys such that every worker that holds the first one holds all of them."""
+    """Return as many keys as possible that are all on each worker that holds the first one."""
     held = {key: frozenset(holders[key]) for key in keys if holders.get(key)}
     if not held:
         return ()
@@ -117,7 +117,7 @@ def _held_together(keys: Sequence[Key], holders: Mapping[Key, Sequence[str]]) ->
 
 
 def consecutive_groups(n_calls: int, least: int) -> Groups:
-    """Return groups of consecutive calls with one record each: `least` to twice as many.
+    """Return groups of consecutive calls with one record each: from `least` to twice `least`.
 
     If there are fewer calls than that, each is a group.
     """
@@ -128,7 +128,7 @@ def consecutive_groups(n_calls: int, least: int) -> Groups:
 def on_all_threads(
     threads: Mapping[str, int], n_calls: int, cut: Callable[[int, int], Groups]
 ) -> Grouping:
-    """Return groups of calls that each worker makes on all of its threads, without data.
+    """Group calls whose data no worker holds; a worker makes its calls on all of its threads.
 
     ``cut(n_calls, n_groups)`` returns about `n_groups` groups: one for each worker or, if the
     numbers of their threads differ, one for each thread. Workers with several groups divide their

@@ -22,13 +22,18 @@ from daskmm.storage.remote import is_remote, local_path, uploaded
 Append = Callable[[Any], object]
 # Name of the column with the names of the clusters.
 CLUSTER_NAME = "cluster_name"
-# Types of columns of numbers and patterns of their values. Others are names: those with zeros or a
-# sign before them, and those with more digits than the type holds.
-_NUMBERS = {
-    "int64": r"^(0|-?[1-9]\d{0,17})$",
-    "double": r"^-?(0|[1-9]\d{0,14})(\.\d{1,17})?([eE][+-]\d{1,2})?$",
-}
-# Floats below this tell integers apart.
+# Types of columns of numbers, and patterns: all values of a column fit one of them. Values with
+# leading zeros, a plus sign, or more digits than the type holds are names, not numbers; so are
+# values such as "1.1" and "1.10", which would be one number. Floats have no zeros at their end, or
+# are written as Python and pandas write them, or have equally many decimals.
+_WHOLE, _PART, _EXPONENT = r"^-?(0|[1-9]\d{0,14})", r"\.\d{0,16}[1-9]", r"[eE][+-]\d{1,2}"
+_NUMBERS = (
+    ("int64", r"^(0|-?[1-9]\d{0,17})$"),
+    ("double", rf"{_WHOLE}({_PART})?({_EXPONENT})?$"),
+    ("double", rf"{_WHOLE}(\.0|{_PART}|({_PART})?{_EXPONENT})$"),
+    *(("double", rf"{_WHOLE}\.\d{{{n}}}$") for n in range(2, 10)),
+)
+# Floats represent all integers below this bound.
 _LARGEST_WHOLE = 2.0**53
 
 
@@ -39,6 +44,7 @@ def write_labelled(
     replace: bool = False,
     names: Sequence[str] | None = None,
     as_text: bool = False,
+    indexed: bool = False,
 ) -> tuple[NDArray[np.int64], int]:
     """Write columns of a table and the cluster of each row, in the order of the rows.
 
@@ -51,6 +57,7 @@ def write_labelled(
     it was. In csv, text that a spreadsheet would compute gets an apostrophe before it, and control
     characters become escapes. A few partitions are in memory at a time. `as_text` says that columns
     were read as the text of csv files: those with numbers alone become numbers in parquet.
+    `indexed` says that parquet gets the index of `kept`, by which pandas joins tables.
 
     Return the number of rows with each label, (largest label + 1,), and of those with the label −1.
 
@@ -68,7 +75,7 @@ def write_labelled(
         whole = written_whole(local_path(path), replace)
     suffix = Path(path).suffix.lower()
     with whole as fresh:
-        with _WRITERS[suffix](fresh) as append:
+        with _WRITERS[suffix](fresh, indexed) as append:
             for part in _parts(labels, kept):
                 counts = with_counts(counts, part[NAME].to_numpy())
                 n_unlabelled += int((part[NAME] < 0).sum())
@@ -119,7 +126,7 @@ def _whole_numbers(part: Any) -> list[Any]:
     """Return the columns of floats that have integers alone, as integers of csv files are read."""
     found = []
     for name in part.select_dtypes("float").columns:
-        if (part.columns == name).sum() > 1:  # pandas cannot name one of them
+        if (part.columns == name).sum() > 1:  # pandas cannot select one of several
             continue
         values = part[name].to_numpy(dtype=np.float64, na_value=np.nan)
         values = values[~np.isnan(values)]
@@ -135,7 +142,7 @@ def _may_be_text(dtype: Any) -> bool:
 
 
 @contextmanager
-def _csv_writer(path: Path) -> Iterator[Append]:
+def _csv_writer(path: Path, _: bool) -> Iterator[Append]:
     with path.open("w", encoding="utf-8", newline="") as file:
 
         def append(part: Any) -> None:
@@ -149,7 +156,7 @@ def _csv_writer(path: Path) -> Iterator[Append]:
 
 
 @contextmanager
-def _parquet_writer(path: Path) -> Iterator[Append]:
+def _parquet_writer(path: Path, indexed: bool) -> Iterator[Append]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -164,8 +171,9 @@ def _parquet_writer(path: Path) -> Iterator[Append]:
 
     def write(part: Any) -> None:
         schema = writers[0].schema if writers else None
-        table = pa.Table.from_pandas(part, schema=schema, preserve_index=False)
-        table = table.replace_schema_metadata(None)  # pandas' metadata are those of these rows
+        table = pa.Table.from_pandas(part, schema=schema, preserve_index=indexed)
+        if not indexed:
+            table = table.replace_schema_metadata(None)  # pandas' metadata are of these rows
         if not writers:
             writers.append(pq.ParquetWriter(path, table.schema))
         writers[0].write_table(table)
@@ -198,15 +206,18 @@ def _kind_of_numbers(file: Any, name: str) -> Any:
     """Return the type of the numbers that a column of text holds; None if it holds other text."""
     from pyarrow import compute, type_for_alias
 
-    groups = range(file.num_row_groups)
-    fits: dict[str, list[bool | None]] = {kind: [] for kind in _NUMBERS}
-    for text in (file.read_row_group(group, columns=[name]).column(0) for group in groups):
-        for kind, pattern in _NUMBERS.items():
+    def fit(pattern: str) -> bool:
+        found = False
+        for group in range(file.num_row_groups):
+            text = file.read_row_group(group, columns=[name]).column(0)
             # It is None if all values are missing.
-            fits[kind].append(
-                compute.all(compute.match_substring_regex(text, pattern), min_count=1).as_py()
-            )
-    kinds = (kind for kind, fit in fits.items() if any(fit) and False not in fit)
+            fits = compute.all(compute.match_substring_regex(text, pattern), min_count=1).as_py()
+            if fits is False:
+                return False
+            found = found or bool(fits)
+        return found
+
+    kinds = (kind for kind, pattern in _NUMBERS if fit(pattern))
     return next(map(type_for_alias, kinds), None)
 
 

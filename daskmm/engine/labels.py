@@ -100,7 +100,7 @@ def holds_labels(path: str | Path) -> bool:
     except Exception:  # there is no readable array
         return False
     known = array.ndim == 1 and array.dtype.kind == "i"
-    if not known or is_remote(path):  # in a store, replacing labels leaves other objects in place
+    if not known or is_remote(path):  # a store keeps its other objects when labels are replaced
         return known
     folder = local_path(path)
     files = (file.relative_to(folder) for file in folder.rglob("*") if not file.is_dir())

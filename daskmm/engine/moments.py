@@ -25,8 +25,8 @@ class Moments:
     weight: float  # sum of the sample weights
     mean: FloatArray  # weighted mean, (n_features,)
     deviations: FloatArray  # Σ w (x − mean)², (n_features,)
-    lowest: FloatArray  # over the rows of positive weight, (n_features,)
-    highest: FloatArray  # over the same rows
+    lowest: FloatArray  # least values of the rows of positive weight, (n_features,)
+    highest: FloatArray  # largest values of these rows, (n_features,)
     # Sum of the weights of the rows with a value, (n_features,); None if no value is missing.
     observed: FloatArray | None = None
 

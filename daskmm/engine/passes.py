@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from daskmm.data.blocks import (
+    Block,
     Layout,
     Position,
     RowBlocks,
@@ -33,6 +34,7 @@ from daskmm.data.blocks import (
     visited_together,
 )
 from daskmm.data.dask_private import Task, TaskRef
+from daskmm.data.errors import warn_user
 from daskmm.data.grids import Grid
 from daskmm.data.lazy import delayed_rows
 from daskmm.data.validation import (
@@ -78,6 +80,12 @@ LOADED_ONCE_BYTES = 64 << 20
 # takes longer than the loops, and threads mostly wait for each other.
 _FEW_PRODUCTS = 1 << 18
 
+_SHUFFLED = (
+    "Workers shuffle the rows of X again in every pass, as after set_index or merge, which takes "
+    "most of the time of a fit. Keep X in their memory by persist='auto', or write it to parquet "
+    "files and fit to these."
+)
+
 
 class Passes:
     """Makes passes over the blocks of one table, and counts them.
@@ -109,7 +117,7 @@ class Passes:
         self._n_passes += n_passes
 
     def reduce(self, function: Callable[..., Any], *shared: Any) -> Any:
-        """Sum ``function(rows, weights, position, *shared)`` over all blocks.
+        """Sum ``function(block, *shared)`` over all blocks.
 
         The function is pure and returns a record with ``+``, also for a block without rows. Records
         are added in block order: the same blocks give the same bits. Threads of this process visit
@@ -137,7 +145,7 @@ class Passes:
         return found.record
 
     def watch(self, family: type[Distortion], partial: bool) -> None:
-        """Begin the first pass, which tests all values; every pass sums some rows from now on.
+        """Begin the first pass, which tests all values; from now on every pass sums a few rows.
 
         Values must be in the domain of the distortion; with `partial`, NaN are missing values.
         """
@@ -160,16 +168,10 @@ class Passes:
         assert self._watch is not None
         place = joined(positions(self.blocks.layout))._replace(sparse=False)
         if not have_finite_squares(checked_rows(rows, place)):
-            self._watch.refuse_bad(rows, weights, place)
-        self.check_totals(weights @ rows, weights.sum(), coordinates)
-
-    def check_totals(
-        self, sums: NDArray[np.float64], weight: float, coordinates: Coordinates
-    ) -> None:
-        """Raise ValueError unless all rows, weighted, have the sums that the first pass found."""
+            self._watch.refuse_bad(Block(rows, weights, place))
         assert self.known is not None
         known, allowed = self.known.of_rows(coordinates)
-        compare(known, np.append(sums, weight), allowed, self._n_passes + 1)
+        compare(known, np.append(weights @ rows, weights.sum()), allowed, self._n_passes + 1)
 
     def _reduce_lazy(
         self,
@@ -194,7 +196,7 @@ class Passes:
             return reduce_graph(self._graph(), visit, shared, name, schedule)
 
     def _loaded(self) -> list[Arguments]:
-        """Return checked rows, weights and position of each call, loaded on first use."""
+        """Return the checked block of each call, loaded on first use."""
         if self._loaded_of is None or self._loaded_of[0] is not self.blocks:
             # Starting processes takes longer than reading a small table here.
             here = named_schedulers["sync"] if _by_processes() else None
@@ -238,6 +240,8 @@ class Passes:
             with one_blas_thread():
                 self.blocks = _in_memory(streamed)
             self._streamed = streamed
+        elif wanted and self._graph().is_shuffled:
+            warn_user(_SHUFFLED, UserWarning)
         try:
             yield
         finally:
@@ -307,8 +311,8 @@ def _visit_blocks(
         rows, weights = [stacked(rows)], [np.concatenate(weights)] if weights else []
     if family is not None and (empty := family.empty(rows[0])).any():
         weights = [np.where(empty, 0.0, weights[0] if weights else 1.0)]
-    visited = rows[0], weights[0] if weights else None, position
-    return function(*visited, *shared) if watch is None else watch.call(function, *visited, *shared)
+    block = Block(rows[0], weights[0] if weights else None, position)
+    return function(block, *shared) if watch is None else watch.call(function, block, *shared)
 
 
 def _graph_of(blocks: RowBlocks, spare: Callable[[], TaskGraph] | None = None) -> TaskGraph:
@@ -327,12 +331,12 @@ def _arguments(blocks: RowBlocks) -> list[Arguments]:
     ]
 
 
-def _as_list(rows: Any, weights: Any, position: Position) -> list[Arguments]:
-    return [(rows, weights, position)]
+def _as_list(block: Block) -> list[Arguments]:
+    return [(block,)]
 
 
-def _block_length(rows: Any, weights: Any, position: Position) -> list[int]:
-    return [len(rows)]
+def _block_length(block: Block) -> list[int]:
+    return [len(block.rows)]
 
 
 def tree_reduce(
@@ -390,7 +394,7 @@ def reduce_graph(
         nodes = {key: Task(key, run_queue, queue, function, shared) for key in keys}
         return merge(schedule(nodes, keys)).total
     finally:
-        queue.close()  # also if the pass was interrupted
+        queue.close()  # this ends the tasks of an interrupted pass, too
 
 
 def _in_memory(blocks: RowBlocks) -> RowBlocks:

@@ -54,9 +54,9 @@ class HandedOver(NamedTuple):
 class Handover:
     """Watches one pass, and hands calls of slow workers over to idle ones."""
 
-    client: Any  # of the cluster
-    name: str  # of the pass, and of its tasks
-    tasks: GroupTasks  # of the pass
+    client: Any  # client of the cluster
+    name: str  # name of the pass, and of its tasks
+    tasks: GroupTasks  # tasks of the pass
     # Submits calls under a name to some workers, which are given as address -> threads. Returns the
     # tasks of the calls and the futures of their records.
     submit: Callable[[str, list[int], dict[str, int]], tuple[GroupTasks, list[Any]]]
@@ -80,8 +80,8 @@ class Handover:
             else:
                 sums = seen = merge(await self._value(futures))
             # A task that ran again, for example because its worker died, has made all of its calls.
-            # The records of calls handed over cannot be used then, and the caller makes the calls
-            # that were skipped.
+            # The sums of other workers would count some calls twice, so they are dropped, and the
+            # caller makes the calls that were skipped.
             found = await watching if self.asked and seen.skipped else None
             if found is None or not found.calls <= set(seen.skipped):
                 return sums
@@ -141,7 +141,7 @@ class Handover:
             made.cancel()
 
     async def _slow_workers(self) -> dict[str, list[Calls]]:
-        """Return the tasks of each busy worker, once half of the workers have waited for them."""
+        """Wait until half of the workers have been idle for a while; return the others' tasks."""
         began = time.monotonic()
         idle_since = None
         while True:

@@ -34,9 +34,9 @@ Numbered = tuple[int, Arguments]
 class Call(NamedTuple):
     """One call of a block function."""
 
-    number: int  # of the call in the pass
+    number: int  # number of the call in the pass
     arguments: Arguments  # a `TaskRef` is replaced by the value of the node with that key
-    # Nodes to run before it, in order, each with the values to delete afterwards.
+    # Nodes to run before the call, in order, each with the keys of values to delete afterwards.
     steps: tuple[tuple[GraphNode, tuple[Key, ...]], ...]
     spent: tuple[Key, ...]  # values to delete once the arguments are complete
 
@@ -45,9 +45,9 @@ class Group(NamedTuple):
     """Calls that one task makes."""
 
     queues: tuple[tuple[Call, ...], ...]  # calls that each thread makes, in ascending order
-    inputs: tuple[Key, ...]  # values that other tasks make for them
+    inputs: tuple[Key, ...]  # values that other tasks make for these calls
     persisted: tuple[Key, ...]  # persisted values that should be in the worker's memory
-    n_calls: int  # of the whole pass
+    n_calls: int  # number of calls of the whole pass
 
     @property
     def calls(self) -> Iterator[Call]:
@@ -88,7 +88,7 @@ class GroupQueue:
 class PartialSums:
     """Sums of the records of some calls, merged along the tree of `daskmm.engine.merge_tree`."""
 
-    n_calls: int  # of the whole pass
+    n_calls: int  # number of calls of the whole pass
     # First call of a subtree -> (sum of its records, call after its last one).
     parts: dict[int, tuple[Any, int]] = field(default_factory=dict)
     # Calls that were not made, because their persisted data were elsewhere or the worker gave them
@@ -193,7 +193,8 @@ def run_queue(queue: GroupQueue, function: Callable[..., Any], shared: Arguments
         raise
 
 
-# Calls of each task of this worker that have not begun, by pass and first call of the task.
+# Numbers of the calls that have not begun, for each task of this worker; the keys are the pass and
+# the task's first call.
 _UNBEGUN: dict[tuple[str, int], set[int]] = {}
 # The latest tasks that have ended; they have no calls to give up.
 _ENDED: deque[tuple[str, int]] = deque(maxlen=256)
@@ -211,7 +212,7 @@ def _unbegun(name: str, calls: Sequence[int]) -> Iterator[set[int]]:
 
 
 def _taken(calls: set[int], call: int) -> bool:
-    """Remove a call from a set; return whether it was there, for one thread only."""
+    """Remove a call from a set; return whether this thread, and no other, removed it."""
     try:
         calls.remove(call)
     except KeyError:
@@ -402,7 +403,7 @@ def _run(
         for number, own in loaded:
             if left is None or _taken(left, number):
                 record = function(*own, *shared)
-                del own  # it is freed before the next one is loaded
+                del own  # this block is freed before the next one is loaded
                 if any_order and getattr(record, "any_order", False):
                     added = _in_turn(added, Unordered(number, 1, record))
                 else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import logging
 import re
 from collections.abc import Callable, Sequence
@@ -15,8 +14,8 @@ from numpy.typing import NDArray
 
 from daskmm._version import __version__
 from daskmm.engine.passes import run_on_threads, tree_reduce
-from daskmm.gram.pairs import Pair, groups_of, pair_tasks
-from daskmm.gram.rows import KernelRows, StreamedRows, Stretch, loaded, over_rows
+from daskmm.gram.pairs import Pair, pair_tasks, row_groups
+from daskmm.gram.rows import over_rows
 from daskmm.gram.store import (
     GramStore,
     GramStoreError,
@@ -52,7 +51,7 @@ _PARTIAL = re.compile(r"\d+\.[0-9a-f]+\.partial")
 _TESTED_ROWS = 200
 
 
-def describe_rows(rows: KernelRows, kernel: Kernel, dtype: str, tile_rows: int) -> Manifest:
+def describe_rows(rows: FloatArray, kernel: Kernel, dtype: str, tile_rows: int) -> Manifest:
     """Return the manifest of a store of given rows in the model's coordinates."""
     return Manifest(
         n_rows=len(rows),
@@ -65,20 +64,14 @@ def describe_rows(rows: KernelRows, kernel: Kernel, dtype: str, tile_rows: int) 
     )
 
 
-def _digests(rows: KernelRows, tile_rows: int) -> tuple[str, ...]:
+def _digests(rows: FloatArray, tile_rows: int) -> tuple[str, ...]:
     """Return the digest of each tile row."""
-    groups = groups_of(rows, row_cuts(len(rows), tile_rows))
-    found = over_rows(_digests_of, rows, [group.rows for group in groups], tile_rows)
-    return tuple(itertools.chain.from_iterable(found))
-
-
-def _digests_of(rows: FloatArray, tile_rows: int) -> list[str]:
-    return [fingerprint(rows[cut]) for cut in row_cuts(len(rows), tile_rows)]
+    return tuple(over_rows(fingerprint, rows, row_cuts(len(rows), tile_rows)))
 
 
 def build(
     path: str | Path,
-    rows: KernelRows,
+    rows: FloatArray,
     kernel: Kernel,
     *,
     dtype: str = "float32",
@@ -111,7 +104,7 @@ def build(
 
 
 def fill(
-    store: GramStore, rows: KernelRows, kernel: Kernel, tiles: Sequence[Tile], lazy: bool
+    store: GramStore, rows: FloatArray, kernel: Kernel, tiles: Sequence[Tile], lazy: bool
 ) -> None:
     """Compute and write given tiles, in place of damaged ones."""
     if not tiles:
@@ -119,7 +112,7 @@ def fill(
     for tile in tiles:
         # zarr reads a chunk at the edge before it writes it; reading a damaged chunk would fail.
         store.tile_path(tile).unlink(missing_ok=True)
-    groups = groups_of(rows, row_cuts(len(rows), store.manifest.tile_rows))
+    groups = row_groups(row_cuts(len(rows), store.manifest.tile_rows))
     wanted = frozenset(tiles)
     tasks = [
         task
@@ -131,15 +124,14 @@ def fill(
 
 def _make_tiles(
     pair: Pair,
-    first: tuple[FloatArray | Stretch],
-    second: tuple[FloatArray | Stretch],
+    first: tuple[FloatArray],
+    second: tuple[FloatArray],
     path: Path,
     kernel: Kernel,
     wanted: frozenset[Tile],
 ) -> int:
     """Compute and write the wanted tiles between two groups of rows; return their number."""
-    x = loaded(first[0])
-    y = x if pair.of_one_group else loaded(second[0])
+    x, y = first[0], second[0]
     chosen = [each for each in pair.tiles if each[0] in wanted]
     for tile, rows, columns in chosen:
         opened(path).write(tile, kernel_tile(kernel, x[rows], y[columns], tile))
@@ -151,17 +143,13 @@ def kernel_tile(kernel: Kernel, x: FloatArray, y: FloatArray, tile: Tile) -> Flo
     return finite_block(kernel, x, y, f" in tile {tile_name(tile)}")
 
 
-def checked_diagonal(kernel: Kernel, rows: KernelRows) -> FloatArray:
+def checked_diagonal(kernel: Kernel, rows: FloatArray) -> FloatArray:
     """Return the kernel value of each row with itself.
 
     It raises ValueError if one is negative or not finite, or if a function is visibly no kernel on
     some rows.
     """
-    if isinstance(rows, StreamedRows):
-        cuts = [group.rows for group in groups_of(rows, row_cuts(len(rows), TILE_ROWS))]
-        diagonal = np.concatenate(over_rows(kernel.diagonal, rows, cuts))
-    else:
-        diagonal = kernel.diagonal(rows)
+    diagonal = kernel.diagonal(rows)
     bad = np.flatnonzero(~(np.isfinite(diagonal) & (diagonal >= 0)))
     if len(bad):
         raise ValueError(
@@ -169,15 +157,8 @@ def checked_diagonal(kernel: Kernel, rows: KernelRows) -> FloatArray:
             "a kernel's diagonal must be finite and not negative."
         )
     if kernel.function is not None:
-        check_function(kernel, _some(rows))
+        check_function(kernel, rows[:: max(1, len(rows) // _TESTED_ROWS)])
     return diagonal
-
-
-def _some(rows: KernelRows) -> FloatArray:
-    """Return at most a few hundred rows: evenly spaced, or the first ones of streamed rows."""
-    if isinstance(rows, StreamedRows):
-        return loaded(rows[slice(0, min(len(rows), _TESTED_ROWS))])
-    return rows[:: max(1, len(rows) // _TESTED_ROWS)]
 
 
 def tile_faults(store: GramStore) -> dict[Tile, str]:
@@ -202,7 +183,7 @@ def _fault(read: Callable[[], object]) -> str | None:
     return None
 
 
-def mend(store: GramStore, rows: KernelRows, kernel: Kernel, lazy: bool) -> None:
+def mend(store: GramStore, rows: FloatArray, kernel: Kernel, lazy: bool) -> None:
     """Compute missing and damaged tiles of a store again, given its data and its kernel."""
     bad = list(tile_faults(store))
     for stray in (store.path / "tiles").glob("c/*/*.partial"):

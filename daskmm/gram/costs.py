@@ -6,16 +6,14 @@ from dataclasses import dataclass
 
 from daskmm.data.blocks import Layout
 from daskmm.engine.speed import loading_seconds, product_seconds
-from daskmm.gram.pairs import n_groups
-from daskmm.gram.rows import are_streamed
 from daskmm.kmeans.costs import LAST_STEPS, VALUE_SECONDS, annealing_steps
 from daskmm.kmeans.method import Method
 from daskmm.mm.stages import Cost
 
 # Number of exact sweeps after annealing on Nyström features (measured: 1 to 4).
 _POLISHING_SWEEPS = 3
-# Seconds that a thread takes per value of a matrix that is read from memory; and, without products,
-# per value of a kernel, and per membership.
+# Seconds that a thread takes per value of a matrix that it reads from memory, per value of a kernel
+# (without products), and per membership.
 _MATRIX_SECONDS, _KERNEL_SECONDS, _MEMBERSHIP_SECONDS = 2e-9, 1.4e-8, 5e-8
 
 
@@ -23,12 +21,11 @@ _MATRIX_SECONDS, _KERNEL_SECONDS, _MEMBERSHIP_SECONDS = 2e-9, 1.4e-8, 5e-8
 class GramCosts:
     """Costs of the stages of a kernel fit; each method is the cost of one stage."""
 
-    layout: Layout  # of the table, or of the precomputed matrix
-    method: Method  # its landmarks are those on whose features starts are annealed
+    layout: Layout  # layout of the table, or of the precomputed matrix
+    method: Method  # starts are annealed on the features of its landmarks
     n_kernels: int
     kept: str  # how the matrices are kept: "memory", "recomputed" or "stored"
-    precomputed: bool  # whether the table is a kernel matrix
-    threads: int  # of this process
+    threads: int  # number of threads of this process
 
     @property
     def _n(self) -> int:
@@ -37,10 +34,6 @@ class GramCosts:
     @property
     def _threads(self) -> int:
         return 1 if self.kept == "memory" else self.threads
-
-    @property
-    def _streamed(self) -> bool:
-        return are_streamed(self.layout) and not self.precomputed
 
     def _kernel_values(self, n_columns: int) -> float:
         """Return the seconds of all kernels between the rows and some of them."""
@@ -59,9 +52,6 @@ class GramCosts:
         sweep = self._states + self.n_kernels * self._n**2 * per_value / self._threads
         if self.kept == "recomputed":  # tiles on and above the diagonal
             sweep += self._kernel_values(self._n) / 2
-        if self._streamed:
-            reads = self.n_kernels * n_groups(self._n, self.layout.n_features)
-            sweep += reads * loading_seconds(self.layout, self._threads)
         return sweep
 
     @property
@@ -74,29 +64,16 @@ class GramCosts:
         return Cost(1, 1, lambda: loading_seconds(self.layout, self._threads) + values)
 
     def matrices(self) -> Cost:
-        """Return the cost of making the matrices; each reads streamed rows once for its digests."""
-        reads = self.n_kernels * (self._streamed and self.kept == "stored")
+        """Return the cost of making the matrices."""
         if self.kept == "recomputed":
-            return Cost(reads, reads)
-        return Cost(reads, reads, lambda: self._kernel_values(self._n))
+            return Cost()
+        return Cost(seconds=lambda: self._kernel_values(self._n))
 
     def starts(self) -> Cost:
-        """Return the cost of landmarks, of Nyström features, and of starting memberships.
-
-        Streamed rows are read for diagonals, landmarks, their columns, and samples.
-        """
+        """Return the cost of landmarks, of Nyström features, and of starting memberships."""
         own, rank = self.method, self.method.n_landmarks
-        reads = (1 + 5 * self.n_kernels) * self._streamed
         products = self.n_kernels * self._n * rank * (rank + 10 * own.n_starts * own.n_clusters)
-        return Cost(
-            reads,
-            reads,
-            lambda: (
-                self._kernel_values(rank)
-                + products * product_seconds()
-                + reads * loading_seconds(self.layout, self._threads)
-            ),
-        )
+        return Cost(seconds=lambda: self._kernel_values(rank) + products * product_seconds())
 
     def annealing(self) -> Cost:
         """Return the cost of annealing on Nyström features."""

@@ -89,7 +89,7 @@ class KernelFit:
     weights: FloatArray  # sample weights, (n_rows,)
     seeds: list[int]  # seed of the landmarks, then one seed per start
     n_clusters: int
-    n_landmarks: int  # of the Nyström features
+    n_landmarks: int  # number of landmarks of the Nyström features
     init: str | NDArray  # name of a seeding method, or a label per row, (n_rows,)
     schedule_of: Callable[[float], Schedule]  # returns the schedule, given the critical power
     lam: float  # entropy penalty of the kernel weights
@@ -97,7 +97,7 @@ class KernelFit:
     schedule: Schedule = field(default_factory=lambda: Schedule(-np.inf))
     factors: Sequence[FloatArray] = ()  # Nyström features of each kernel, (n_rows, rank)
     starts: Sequence[FloatArray] = ()  # memberships of each start, (n_rows, n_clusters)
-    runs: Sequence[Run[KernelState]] = ()  # on Nyström features
+    runs: Sequence[Run[KernelState]] = ()  # runs on Nyström features
     result: Outcome[KernelState] = MADE_LATER  # the best of the runs on the matrices themselves
 
     @property
@@ -137,7 +137,7 @@ def _annealed(fit: KernelFit) -> KernelFit:
 
 
 def _swept(fit: KernelFit) -> KernelFit:
-    """Take exact sweeps from the runs on Nyström features, or anneal by exact sweeps."""
+    """Continue the runs on Nyström features by exact sweeps; without runs, anneal exactly."""
     exact = fit.problem(fit.grams, exact=True)
     if not fit.runs:
         outcome = minimize(exact, fit.starts, fit.schedule, fit.context)

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from daskmm.engine.passes import tree_reduce
 from daskmm.gram.build import TILE_ROWS, checked_diagonal, kernel_tile, mend
-from daskmm.gram.pairs import Pair, RowSums, groups_of, pair_tasks
-from daskmm.gram.rows import KernelRows, StreamedRows, Stretch, loaded, over_rows
+from daskmm.gram.pairs import Pair, RowSums, pair_tasks, row_groups
+from daskmm.gram.rows import over_rows
 from daskmm.gram.store import GramStore, GramStoreError, opened, row_cuts
 from daskmm.numerics.kernels import Kernel, finite_block
 
@@ -28,13 +28,8 @@ class GramSource(ABC):
     """A symmetric kernel matrix K that can be multiplied."""
 
     def __init__(self, diagonal: FloatArray) -> None:
-        self.diagonal = diagonal  # of K, (n_rows,)
-        self.n_sweeps = 0  # over the whole matrix so far
-
-    @property
-    def n_reads(self) -> int:
-        """Number of reads of streamed rows besides sweeps; matrices of the same rows share it."""
-        return 0
+        self.diagonal = diagonal  # diagonal of K, (n_rows,)
+        self.n_sweeps = 0  # sweeps over the whole matrix so far
 
     def product(self, right: FloatArray) -> FloatArray:
         """Return K @ right, in one sweep."""
@@ -60,9 +55,8 @@ class Grams(list[GramSource]):
 
     @property
     def n_passes(self) -> int:
-        """Sweeps over all matrices so far, and reads of streamed rows."""
-        sweeps = max((gram.n_sweeps for gram in self), default=0)
-        return self._n_before + sweeps + max((gram.n_reads for gram in self), default=0)
+        """Sweeps over all matrices so far."""
+        return self._n_before + max((gram.n_sweeps for gram in self), default=0)
 
     def add(self, n_passes: int) -> None:
         """Count passes of earlier runs of a fit."""
@@ -115,34 +109,29 @@ class TiledGram(GramSource):
     """
 
     def __init__(
-        self, rows: KernelRows, kernel: Kernel, diagonal: FloatArray, tile_rows: int, lazy: bool
+        self, rows: FloatArray, kernel: Kernel, diagonal: FloatArray, tile_rows: int, lazy: bool
     ) -> None:
         super().__init__(diagonal)
         self.rows = rows
         self.kernel = kernel
-        self.groups = groups_of(rows, row_cuts(len(rows), tile_rows))
+        self.groups = row_groups(row_cuts(len(rows), tile_rows))
         self.lazy = lazy
-
-    @property
-    def n_reads(self) -> int:
-        """Number of reads of streamed rows besides sweeps."""
-        return self.rows.n_reads if isinstance(self.rows, StreamedRows) else 0
 
     def submatrix(self, rows: NDArray[np.int_]) -> FloatArray:
         """Return the submatrix of K of some rows."""
-        chosen = loaded(self.rows[rows])
+        chosen = self.rows[rows]
         return finite_block(self.kernel, chosen, chosen)
 
     def columns(self, rows: NDArray[np.int_]) -> FloatArray:
-        """Return some columns of K, computed a group of tile rows at a time."""
-        chosen, cuts = loaded(self.rows[rows]), [group.rows for group in self.groups]
+        """Return some columns of K, computed tile by tile."""
+        chosen, cuts = self.rows[rows], row_cuts(len(self.rows), TILE_ROWS)
         return np.concatenate(over_rows(_columns, self.rows, cuts, self.kernel, chosen))
 
 
 class StoredGram(TiledGram):
     """A kernel matrix in a Gram store, which is read once per sweep; faulty tiles are mended."""
 
-    def __init__(self, store: GramStore, rows: KernelRows, kernel: Kernel, lazy: bool) -> None:
+    def __init__(self, store: GramStore, rows: FloatArray, kernel: Kernel, lazy: bool) -> None:
         super().__init__(rows, kernel, store.diagonal, store.manifest.tile_rows, lazy)
         self.store = store
 
@@ -164,7 +153,7 @@ class StoredGram(TiledGram):
 class RecomputedGram(TiledGram):
     """A kernel matrix whose tiles are computed anew in every sweep."""
 
-    def __init__(self, rows: KernelRows, kernel: Kernel, lazy: bool) -> None:
+    def __init__(self, rows: FloatArray, kernel: Kernel, lazy: bool) -> None:
         super().__init__(rows, kernel, checked_diagonal(kernel, rows), TILE_ROWS, lazy)
 
     def _product(self, right: FloatArray) -> FloatArray:
@@ -176,8 +165,7 @@ class RecomputedGram(TiledGram):
 
 
 def _columns(rows: FloatArray, kernel: Kernel, chosen: FloatArray) -> FloatArray:
-    cuts = row_cuts(len(rows), TILE_ROWS)
-    return np.concatenate([finite_block(kernel, rows[cut], chosen) for cut in cuts])
+    return finite_block(kernel, rows, chosen)
 
 
 def _stored_pair(
@@ -189,11 +177,10 @@ def _stored_pair(
 
 def _recomputed_pair(
     pair: Pair,
-    first: tuple[FloatArray, FloatArray | Stretch],
-    second: tuple[FloatArray, FloatArray | Stretch],
+    first: tuple[FloatArray, FloatArray],
+    second: tuple[FloatArray, FloatArray],
     kernel: Kernel,
 ) -> RowSums:
-    x = loaded(first[1])
-    y = x if pair.of_one_group else loaded(second[1])
+    x, y = first[1], second[1]
     values = (kernel_tile(kernel, x[rows], y[cut], tile) for tile, rows, cut in pair.tiles)
     return pair.product(values, first[0], second[0])

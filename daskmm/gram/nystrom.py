@@ -32,9 +32,9 @@ class NystromCoordinates:
 
     rows: Coordinates  # map from the input's units to the kernel's units
     kernel: Kernel
-    landmarks: FloatArray  # in the kernel's units, (n_landmarks, n_features)
+    landmarks: FloatArray  # landmarks in the kernel's units, (n_landmarks, n_features)
     whitening: FloatArray  # U Λ^(−1/2), (n_landmarks, rank)
-    mean: FloatArray  # of the features, (rank,), subtracted so that products do not cancel
+    mean: FloatArray  # mean of the features, (rank,); without it, products would cancel
 
     def to_model(self, rows: NDArray) -> FloatArray:
         """Return the features of rows in the input's units."""

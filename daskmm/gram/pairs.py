@@ -16,7 +16,6 @@ import dask
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.gram.rows import STRETCH_BYTES, KernelRows, StreamedRows
 from daskmm.gram.store import Tile
 from daskmm.numerics.rows import tiles
 
@@ -61,7 +60,7 @@ class RowGroup:
 
     @property
     def tiles(self) -> list[tuple[int, slice]]:
-        """Index of each tile row, and its rows as a slice of the group's."""
+        """Index of each tile row, and the slice of the group's rows that it has."""
         start = self.cuts[0].start
         return [
             (self.first_tile + i, slice(cut.start - start, cut.stop - start))
@@ -131,27 +130,13 @@ def row_groups(cuts: Sequence[slice], n_groups: int = GROUPS) -> list[RowGroup]:
     ]
 
 
-def groups_of(rows: KernelRows, cuts: Sequence[slice]) -> list[RowGroup]:
-    """Divide the tile rows of some rows; groups of streamed rows can be loaded at once."""
-    if not isinstance(rows, StreamedRows):
-        return row_groups(cuts)
-    n_rows, n_features = rows.shape
-    return row_groups(cuts, n_groups(n_rows, n_features))
-
-
-def n_groups(n_rows: int, n_features: int) -> int:
-    """Return the largest number of groups of streamed rows."""
-    return max(GROUPS, -(-8 * n_rows * n_features // STRETCH_BYTES))
-
-
 def pair_tasks(
-    groups: Sequence[RowGroup], by_rows: tuple[KernelRows, ...], lazy: bool
+    groups: Sequence[RowGroup], by_rows: tuple[FloatArray, ...], lazy: bool
 ) -> list[tuple[Any, ...]]:
     """Return the arguments of a sweep's tasks: a `Pair`, and the parts of each of its two groups.
 
-    The parts are the group's rows of each array in `by_rows`, (n_rows, ...), or a `Stretch` that
-    loads them. If `lazy`, rows become graph nodes of their own; they are sent once, and tasks that
-    need them fetch them.
+    The parts are the group's rows of each array in `by_rows`, (n_rows, ...). If `lazy`, they become
+    graph nodes of their own; they are sent once, and tasks that need them fetch them.
     """
     parts: list[Any] = [tuple(array[group.rows] for array in by_rows) for group in groups]
     if lazy:

@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.data.blocks import Position
+from daskmm.data.blocks import Block
 from daskmm.data.validation import check_finite
 from daskmm.gram.matrices import Grams
-from daskmm.gram.rows import KernelRows, loaded
 from daskmm.gram.store import row_cuts
 from daskmm.mm.driver import Step
 from daskmm.mm.problem import COINCIDENT
@@ -85,7 +84,7 @@ class KernelProblem:
 
     @property
     def n_passes(self) -> int:
-        """Sweeps over the Gram matrices so far, and reads of streamed rows."""
+        """Sweeps over the Gram matrices so far."""
         return self.grams.n_passes
 
     def start(self, start: FloatArray | KernelState, s: float) -> KernelState:
@@ -179,25 +178,24 @@ def _coincident(
 
 
 def distances_to_means(
-    rows: NDArray,
-    position: Position,
+    block: Block,
     coordinates: Coordinates | None,
     kernels: list[Kernel],
-    X_fit: KernelRows | None,
+    X_fit: FloatArray | None,
     weights: FloatArray,
     memberships: FloatArray,
     norms: FloatArray,
 ) -> FloatArray:
     """Compute Σ_l α_l (k_l(x, x) − 2 k_l(x, X) W + ‖θ_j‖²_l) of each row of a block.
 
-    Without coordinates, `rows` are kernel values, and k(x, x) is left out.
+    Without coordinates, the rows are kernel values, and k(x, x) is left out.
     """
     if coordinates is None or X_fit is None:
-        return _distances_by_values(rows, position, memberships, norms[0])
-    out = np.empty((len(rows), memberships.shape[1]))
+        return _distances_by_values(block, memberships, norms[0])
+    out = np.empty((len(block.rows), memberships.shape[1]))
     for cut in row_cuts(len(memberships), _PREDICT_ROWS):
-        fitted = loaded(X_fit[cut])
-        for tile, z in _wide_tiles(rows, position, len(fitted)):
+        fitted = X_fit[cut]
+        for tile, z in _wide_tiles(block, len(fitted)):
             z = coordinates.to_model(z)
             if cut.start == 0:
                 own = [kernel.diagonal(z)[:, None] for kernel in kernels]
@@ -210,21 +208,17 @@ def distances_to_means(
     return out
 
 
-def _distances_by_values(
-    rows: NDArray, position: Position, memberships: FloatArray, norms: FloatArray
-) -> FloatArray:
+def _distances_by_values(block: Block, memberships: FloatArray, norms: FloatArray) -> FloatArray:
     """Compute −2 k(x, X) W + ‖θ_j‖² of rows of kernel values."""
-    out = np.empty((len(rows), memberships.shape[1]))
-    for tile, z in _wide_tiles(rows, position, len(memberships)):
+    out = np.empty((len(block.rows), memberships.shape[1]))
+    for tile, z in _wide_tiles(block, len(memberships)):
         out[tile] = norms - 2.0 * z @ memberships
     return out
 
 
-def _wide_tiles(
-    rows: NDArray, position: Position, n_columns: int
-) -> Iterator[tuple[slice, FloatArray]]:
+def _wide_tiles(block: Block, n_columns: int) -> Iterator[tuple[slice, FloatArray]]:
     """Yield float64 tiles of a block, so small that their kernel values fit `TILE_BYTES`."""
-    for tile in tiles(len(rows), max(1, TILE_BYTES // (8 * n_columns))):
-        z = np.asarray(rows[tile], dtype=np.float64)
-        check_finite(z, position, tile.start)
+    for tile in tiles(len(block.rows), max(1, TILE_BYTES // (8 * n_columns))):
+        z = np.asarray(block.rows[tile], dtype=np.float64)
+        check_finite(z, block.position, tile.start)
         yield tile, z

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from daskmm.gram.build import build, checked_diagonal
 from daskmm.gram.matrices import MEMORY_BYTES, DenseGram, GramSource, RecomputedGram, StoredGram
-from daskmm.gram.rows import KernelRows, loaded
 from daskmm.gram.store import GramStore
 from daskmm.numerics.kernels import Kernel, finite_block
 from daskmm.numerics.rows import Coordinates
@@ -57,7 +56,7 @@ def open_sources(
     choice: str,
     gram: str | Path,
     kernels: Sequence[Kernel],
-    rows: KernelRows,
+    rows: FloatArray,
     scratch: Path,
     lazy: bool,
     origin: dict[str, Any],
@@ -74,8 +73,7 @@ def open_sources(
     for index, kernel in enumerate(kernels):
         if choice.startswith(_MEMORY):
             checked_diagonal(kernel, rows)
-            few = loaded(rows[slice(0, len(rows))])
-            sources.append(DenseGram(finite_block(kernel, few, few)))
+            sources.append(DenseGram(finite_block(kernel, rows, rows)))
         elif choice.startswith(_RECOMPUTED):
             sources.append(RecomputedGram(rows, kernel, lazy))
         else:
@@ -85,7 +83,7 @@ def open_sources(
 
 
 def _built(
-    path: Path, rows: KernelRows, kernel: Kernel, lazy: bool, origin: dict[str, Any]
+    path: Path, rows: FloatArray, kernel: Kernel, lazy: bool, origin: dict[str, Any]
 ) -> GramStore:
     """Complete the store at a path, keeping its size of tiles, or build a new one."""
     if path.exists():

@@ -55,8 +55,8 @@ class Manifest:
     n_rows: int
     n_features: int
     tile_rows: int  # rows and columns of a tile
-    dtype: str  # of the stored values
-    kernel: dict[str, Any]  # its description, `Kernel.describe`
+    dtype: str  # dtype of the stored values
+    kernel: dict[str, Any]  # description of the kernel, by `Kernel.describe`
     # Digest of the rows (in the model's coordinates) of each row of tiles.
     fingerprints: tuple[str, ...]
     library: str  # version of daskmm that created the store

@@ -16,6 +16,7 @@ from daskmm.compiled import library
 from daskmm.compiled.labels import nearest_centers
 from daskmm.compiled.sparse import fast_rows
 from daskmm.data.blocks import (
+    Block,
     Position,
     float_dtype,
     layout_of,
@@ -41,8 +42,7 @@ FloatArray = NDArray[np.float64]
 
 
 def blockwise(
-    rows: NDArray,
-    position: Position,
+    block: Block,
     coordinates: Rows,
     state: CenterState,
     finish: Callable[[FloatArray], NDArray],
@@ -56,18 +56,20 @@ def blockwise(
     message names block and row.
     """
     distortion, partial = state.distortion, state.partial
+    rows, position = block.rows, block.position
     coordinates, state = unshifted(rows, coordinates, state)
     for part, some in pieces(rows, len(state.centers)):
         try:
-            with np.errstate(over="ignore", invalid="ignore"):  # reported by the checks
+            with np.errstate(over="ignore", invalid="ignore"):  # the checks report errors
                 z = fast_rows(coordinates.to_model(some))
                 tile = distortion.tile(z, partial)
-                finite = np.isfinite(tile.terms.sum(axis=1)).all()
+                # The sum of all terms is faster; it may overflow though those of the rows do not.
+                finite = np.isfinite(tile.terms.sum()) or np.isfinite(tile.terms.sum(axis=1)).all()
         except ValueError:
             # A callable kernel may refuse values itself, but cannot name the row.
             check_finite(some.astype(np.float64), position, part.start)
             raise
-        if not finite:  # the coded rows have the columns of the table, `z` has features
+        if not finite:  # `some` has the table's columns, `z` has features
             check = check_infinite if partial else check_finite
             check(some.astype(np.float64), position, part.start)
         check_domain(z, position, part.start, distortion, partial)
@@ -80,7 +82,7 @@ def blockwise(
     if state.gaps:
         out[distortion.empty(rows)] = gap
     else:
-        check_empty(rows, None, position, distortion)
+        check_empty(Block(rows, position=position), distortion)
     return out
 
 
@@ -98,36 +100,36 @@ def unshifted(rows: NDArray, coordinates: Rows, state: CenterState) -> tuple[Row
     return Coordinates(np.zeros_like(scale), scale), replace(state, centers=centers)
 
 
-def labels_of(
-    rows: NDArray, position: Position, coordinates: Rows, state: CenterState
-) -> NDArray[np.int32]:
+def labels_of(block: Block, coordinates: Rows, state: CenterState) -> NDArray[np.int32]:
     """Return the nearest centre of each row of one block, the first in a tie.
 
     The label of rows that have no distances is −1, if the state allows such rows.
     """
-    out = np.empty(len(rows), dtype=np.int32)
-    if _compiled_nearest(rows, coordinates, state, out, None):
+    out = np.empty(len(block.rows), dtype=np.int32)
+    if _compiled_nearest(block.rows, coordinates, state, out, None):
         return out
-    return blockwise(rows, position, coordinates, state, lambda d: d.argmin(axis=1), out, -1)
+    return blockwise(block, coordinates, state, lambda d: d.argmin(axis=1), out, -1)
 
 
 def nearest_of(
-    rows: NDArray, position: Position, coordinates: Rows, state: CenterState
+    block: Block, coordinates: Rows, state: CenterState
 ) -> tuple[NDArray[np.int32], FloatArray]:
     """Return the nearest centre of each row of one block, as `labels_of`, and its distance.
 
     Rows that have no distances have label −1 and distance 0, if the state allows such rows.
     """
-    labels, smallest = np.empty(len(rows), dtype=np.int32), np.empty(len(rows))
-    if not _compiled_nearest(rows, coordinates, state, labels, smallest):
-        both = np.empty((len(rows), 2))
-        blockwise(rows, position, coordinates, state, _first_smallest, both, -1.0)
+    n = len(block.rows)
+    labels, smallest = np.empty(n, dtype=np.int32), np.empty(n)
+    if not _compiled_nearest(block.rows, coordinates, state, labels, smallest):
+        both = np.empty((n, 2))
+        blockwise(block, coordinates, state, _first_smallest, both, -1.0)
         labels, smallest = both[:, 0].astype(np.int32), np.maximum(both[:, 1], 0.0)
     return labels, smallest
 
 
 def _first_smallest(distances: FloatArray) -> FloatArray:
-    return np.column_stack([distances.argmin(axis=1), distances.min(axis=1)])
+    nearest = distances.argmin(axis=1)[:, None]
+    return np.hstack([nearest, np.take_along_axis(distances, nearest, axis=1)])
 
 
 def _compiled_nearest(
@@ -150,35 +152,29 @@ def _compiled_nearest(
     return nearest_centers(rows, coordinates, state.prepared, labels, smallest)
 
 
-def distances_of(
-    rows: NDArray, position: Position, coordinates: Rows, state: CenterState
-) -> NDArray:
+def distances_of(block: Block, coordinates: Rows, state: CenterState) -> NDArray:
     """Return the distances of one block as users see them (unsquared, in a floating dtype)."""
-    out = np.empty((len(rows), len(state.centers)), dtype=float_dtype(rows.dtype))
-    with np.errstate(over="ignore"):  # reported below
-        blockwise(rows, position, coordinates, state, state.distortion.reported, out)
+    out = np.empty((len(block.rows), len(state.centers)), dtype=float_dtype(block.rows.dtype))
+    with np.errstate(over="ignore"):  # an error is raised below
+        blockwise(block, coordinates, state, state.distortion.reported, out)
     far = np.flatnonzero(np.isinf(out).any(axis=1))
     if len(far) and not state.distortion.infinite:
         raise ValueError(
             f"Input X has values so large that distances overflow {out.dtype}, in "
-            f"{position.of_row(int(far[0]))}. Pass X.astype('float64')."
+            f"{block.position.of_row(int(far[0]))}. Pass X.astype('float64')."
         )
     return out
 
 
-def squared_distances_of(
-    rows: NDArray, position: Position, coordinates: Rows, state: CenterState
-) -> FloatArray:
+def squared_distances_of(block: Block, coordinates: Rows, state: CenterState) -> FloatArray:
     """Return the squared distances of one block, in float64."""
-    out = np.empty((len(rows), len(state.centers)))
-    return blockwise(rows, position, coordinates, state, lambda d: d, out)
+    out = np.empty((len(block.rows), len(state.centers)))
+    return blockwise(block, coordinates, state, lambda d: d, out)
 
 
-def unsquared_distances_of(
-    rows: NDArray, position: Position, coordinates: Rows, state: CenterState
-) -> FloatArray:
+def unsquared_distances_of(block: Block, coordinates: Rows, state: CenterState) -> FloatArray:
     """Return the distances of one block, or the roots of divergences, in float64."""
-    return state.distortion.unsquared(squared_distances_of(rows, position, coordinates, state))
+    return state.distortion.unsquared(squared_distances_of(block, coordinates, state))
 
 
 def map_rows(
@@ -189,7 +185,7 @@ def map_rows(
     dtype: Any = np.int32,
     grid: Grid | None = None,
 ) -> NDArray | da.Array:
-    """Concatenate ``function(rows, position, *shared)`` of all blocks; lazily for dask arrays.
+    """Concatenate ``function(block, *shared)`` of all blocks; lazily for dask arrays.
 
     The block function is one such as `labels_of` or `distances_of`, and the table consists of whole
     rows. The result is one-dimensional unless a number of `columns` is given; `grid` is that of a
@@ -202,7 +198,7 @@ def map_rows(
     blocks = row_blocks(X)
     places = positions(blocks.layout)
     tasks = [
-        functools.partial(function, part, place, *shared)
+        functools.partial(function, Block(part, position=place), *shared)
         for part, place in zip(blocks.parts, places, strict=True)
     ]
     with one_blas_thread():
@@ -229,7 +225,7 @@ def _map_lazy(
 def _at_place(
     rows: Any, place: Position, function: Callable[..., NDArray], *shared: Any
 ) -> NDArray:
-    return function(checked_rows(rows, place), place, *shared)
+    return function(Block(checked_rows(rows, place), position=place), *shared)
 
 
 def training_labels(
@@ -248,12 +244,6 @@ def cost(passes: Passes, coordinates: Rows, state: CenterState) -> float:
     return float(passes.reduce(_block_cost, coordinates, state))
 
 
-def _block_cost(
-    rows: NDArray,
-    weights: NDArray | None,
-    position: Position,
-    coordinates: Rows,
-    state: CenterState,
-) -> float:
-    _, smallest = nearest_of(rows, position, coordinates, state)
-    return float(smallest.sum() if weights is None else weights @ smallest)
+def _block_cost(block: Block, coordinates: Rows, state: CenterState) -> float:
+    _, smallest = nearest_of(block, coordinates, state)
+    return float(smallest.sum() if block.weights is None else block.weights @ smallest)

@@ -9,10 +9,10 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.data.blocks import Position
+from daskmm.data.blocks import Block
 from daskmm.engine.moments import Sample
 from daskmm.engine.passes import Passes, weighted_passes
-from daskmm.kmeans.assignment import blockwise, nearest_of
+from daskmm.kmeans.assignment import blockwise, nearest_of, squared_distances_of
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.trials import thinned
 from daskmm.numerics.calibration import calibrated_power
@@ -43,33 +43,30 @@ class DistanceSample:
     # Multiples of the golden ratio, which spread the chosen rows evenly over a table, (n,); the
     # rows with the lowest priorities are kept.
     priorities: NDArray[np.uint64]
-    distances: FloatArray  # from the rows to the centres, (n, n_clusters)
+    distances: FloatArray  # distances of the rows to the centres, (n, n_clusters)
     weights: FloatArray  # sample weights of the rows, (n,)
 
     @classmethod
     def of(
         cls,
-        rows: NDArray,
-        weights: FloatArray | None,
-        position: Position,
+        block: Block,
         coordinates: Rows,
         state: CenterState,
         n_rows: int | None,
     ) -> Self:
         """Draw rows of one block; `n_rows` is the number of rows of the table, if known."""
-        k = len(state.centers)
+        k, rows, start = len(state.centers), block.rows, block.position.start
         most = max(1, min(_MOST_ROWS, _DISTANCES // k, _VALUES // rows.shape[1]))
-        places = np.arange(position.start, position.start + len(rows), dtype=np.uint64)
+        places = np.arange(start, start + len(rows), dtype=np.uint64)
         priorities = (places + np.uint64(1)) * _GOLDEN
         drawn = np.arange(len(rows))
         if n_rows is not None and n_rows > most:
             drawn = np.flatnonzero(priorities < np.uint64((most << 64) // n_rows))
         if len(drawn) > most:
             drawn = drawn[np.argsort(priorities[drawn])[:most]]
-        some, out = rows[drawn], np.empty((len(drawn), k))
-        distances = blockwise(some, position, coordinates, state, lambda d: d, out)
-        v = np.ones(len(drawn)) if weights is None else weights[drawn]
-        return cls(most, priorities[drawn], distances, v)
+        some = Block(rows[drawn], block.masses[drawn], block.position)
+        distances = squared_distances_of(some, coordinates, state)
+        return cls(most, priorities[drawn], distances, some.masses)
 
     def __add__(self, other: Self) -> Self:
         priorities = np.concatenate([self.priorities, other.priorities])
@@ -118,8 +115,9 @@ class DistanceProfile(NamedTuple):
 
     # Median distance of each cluster's rows to its centre, as the model measures it, (n_clusters,).
     typical: FloatArray
-    # Distances of all rows, as users see distances, divided by the typical distance of their
-    # cluster, in ascending order; and the share of the rows that are not farther, (2, n).
+    # The first line has the distances of all rows, as users see distances, divided by the typical
+    # distance of their cluster, in ascending order. The second line has, for each of them, the
+    # share of the rows that are not farther, (2, n).
     relative: FloatArray
     power: MembershipPower  # power at which memberships are probabilities
 
@@ -153,20 +151,14 @@ def relative_distances(
 
 
 def nearest_block(
-    rows: NDArray,
-    weights: FloatArray | None,
-    position: Position,
-    coordinates: Rows,
-    state: CenterState,
-    n_rows: int | None,
+    block: Block, coordinates: Rows, state: CenterState, n_rows: int | None
 ) -> Nearest:
     """Find the nearest centres of one block, and the histogram of their distances."""
-    labels, smallest = nearest_of(rows, position, coordinates, state)
-    counted = np.ones(len(rows)) if weights is None else weights
+    labels, smallest = nearest_of(block, coordinates, state)
     return Nearest(
-        len(rows),
-        Histogram.of(smallest, np.maximum(labels, 0), np.where(labels < 0, 0.0, counted)),
-        DistanceSample.of(rows, weights, position, coordinates, state, n_rows),
+        len(labels),
+        Histogram.of(smallest, np.maximum(labels, 0), np.where(labels < 0, 0.0, block.masses)),
+        DistanceSample.of(block, coordinates, state, n_rows),
     )
 
 
@@ -192,7 +184,7 @@ def shares_with_value(sample: Sample, state: CenterState) -> FloatArray:
     It is NaN for clusters without rows.
     """
     same = Coordinates.identity(sample.rows.shape[1])
-    labels, _ = nearest_of(sample.rows, Position(0, 0), same, state)
+    labels, _ = nearest_of(Block(sample.rows), same, state)
     held = (~np.isnan(sample.rows)).astype(np.float64)
     within = labels >= 0
     labels, weights, n_clusters = labels[within], sample.weights[within], len(state.centers)
@@ -201,44 +193,31 @@ def shares_with_value(sample: Sample, state: CenterState) -> FloatArray:
     return np.divide(sums, sizes, out=np.full_like(sums, np.nan), where=sizes > 0)
 
 
-def memberships_of(
-    rows: NDArray, position: Position, coordinates: Rows, state: CenterState
-) -> FloatArray:
+def memberships_of(block: Block, coordinates: Rows, state: CenterState) -> FloatArray:
     """Return the weights φ of one block at the power of the state."""
-    out = np.empty((len(rows), len(state.centers)))
-    return blockwise(rows, position, coordinates, state, lambda d: power_means(d, state.s).phi, out)
+    out = np.empty((len(block.rows), len(state.centers)))
+    return blockwise(block, coordinates, state, lambda d: power_means(d, state.s).phi, out)
 
 
-def probabilities_of(
-    rows: NDArray, position: Position, coordinates: Rows, state: CenterState
-) -> FloatArray:
+def probabilities_of(block: Block, coordinates: Rows, state: CenterState) -> FloatArray:
     """Return the weights φ of one block, normalised per row."""
-    phi = memberships_of(rows, position, coordinates, state)
+    phi = memberships_of(block, coordinates, state)
     phi /= phi.sum(axis=1, keepdims=True)
     return phi
 
 
 def scores_of(
-    rows: NDArray,
-    position: Position,
-    coordinates: Rows,
-    state: CenterState,
-    typical: FloatArray,
+    block: Block, coordinates: Rows, state: CenterState, typical: FloatArray
 ) -> FloatArray:
     """Return minus the relative distances of one block; NaN for rows without any value."""
-    labels, smallest = nearest_of(rows, position, coordinates, state)
+    labels, smallest = nearest_of(block, coordinates, state)
     return np.where(labels < 0, np.nan, -relative_distances(smallest, labels, typical, state))
 
 
 def labels_within_limit(
-    rows: NDArray,
-    position: Position,
-    coordinates: Rows,
-    state: CenterState,
-    typical: FloatArray,
-    limit: float,
+    block: Block, coordinates: Rows, state: CenterState, typical: FloatArray, limit: float
 ) -> NDArray[np.int32]:
     """Return the nearest centre of each row of one block; −1 beyond a relative distance."""
-    labels, smallest = nearest_of(rows, position, coordinates, state)
+    labels, smallest = nearest_of(block, coordinates, state)
     labels[relative_distances(smallest, labels, typical, state) > limit] = NO_CLUSTER
     return labels

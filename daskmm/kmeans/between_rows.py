@@ -22,9 +22,8 @@ def distances_between(
     """Return a function that computes the distances of some of the rows to all of them.
 
     The distance of two rows is that of a row to a centre in the place of the other, or the root of
-    a divergence. If values are missing, it is the sum over the features that both rows have, times
-    the weight of all features over that of these; rows with no common feature are at the mean
-    distance.
+    a divergence. If values are missing, it is summed over the features that both rows have, and
+    scaled up to the weight of all features. Rows without a common feature are at the mean distance.
     """
     distortion, partial = state.distortion, state.partial
     coordinates, state = unshifted(rows, coordinates, state)

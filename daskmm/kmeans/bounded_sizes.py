@@ -13,7 +13,7 @@ from numbers import Integral
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.data.blocks import Position
+from daskmm.data.blocks import Block
 from daskmm.engine.moments import Sample
 from daskmm.kmeans.assignment import labels_of
 from daskmm.kmeans.branches import parts_of
@@ -34,7 +34,7 @@ STEPS, STEPS_STREAMED = 2, 1
 # Number of rows on which a cluster is divided, and number of light clusters that may be merged for
 # each division.
 _MOST_ROWS, _CANDIDATES = 4096, 8
-# Number of partners of a light cluster, and entries of a tile of the costs of mergers.
+# Number of partners that a light cluster may have, and of entries in a tile of merger costs.
 _PARTNERS, _TILE = 4, 1 << 20
 # Merged clusters weigh at most this share of the bound, since later steps may add rows.
 _ROOM = 0.95
@@ -48,7 +48,7 @@ def largest_weight(bound: float | None, weight: float, n_clusters: int) -> float
     """
     if bound is None:
         return math.inf
-    whole = isinstance(bound, Integral)  # integers of numpy, too
+    whole = isinstance(bound, Integral)  # this includes integers of numpy
     return float(bound) if whole else float(bound) * weight / n_clusters
 
 
@@ -119,7 +119,7 @@ def with_divided_clusters(
     if not pairs:
         return None
     same = Coordinates.identity(state.centers.shape[1])
-    labels = labels_of(sample.rows, Position(0, 0), same, state)
+    labels = labels_of(Block(sample.rows), same, state)
     centers, left = state.centers.copy(), iter(pairs)
     for cluster, more in zip(too_large, wanted, strict=True):
         own = np.flatnonzero(labels == cluster)[:_MOST_ROWS]

@@ -24,7 +24,7 @@ from daskmm.compiled import dispatch, library
 from daskmm.compiled.bounds import Moves, Moving, add_moves, update_nearest
 from daskmm.compiled.labels import choose_directions, nearest_listed
 from daskmm.compiled.layout import SCORED
-from daskmm.data.blocks import Layout, Position
+from daskmm.data.blocks import Block, Layout
 from daskmm.engine.passes import one_blas_thread, run_on_threads
 from daskmm.kmeans.assignment import labels_of
 from daskmm.kmeans.sums import FARTHEST, CenterState, CenterSums
@@ -38,8 +38,8 @@ from daskmm.numerics.rows import (
 
 FloatArray = NDArray[np.float64]
 
-# Number of centres listed for each row. Twice as many end at the same cost (.01 % apart), half as
-# many .05 % higher.
+# Number of centres listed for each row. With twice as many, fits end at the same cost (within .01
+# %); with half as many, they end .05 % higher.
 _LISTED = 8
 # Bytes of the bounds and of the list, per row and start, and of the moves per centre.
 BOUND_BYTES, _LIST_BYTES, _MOVES_BYTES = 28, 4 * _LISTED, 528
@@ -90,19 +90,19 @@ class Bounds:
     # Squared distances to the nearest centres, at the centres `summed`, (n_rows,); negative for a
     # row whose nearest centre has changed.
     distances: FloatArray
-    # Centres at which they hold; None before the first step.
+    # Centres at which the bounds hold; None before the first step.
     prepared: dispatch.PreparedCenters | None = None
-    moved: Moves | None = None  # how the centres moved from those to the present step
+    moved: Moves | None = None  # how centres have moved since then
     # Numbers of rows of each block that were compared with all centres in the present step.
     searched: list[int] = field(default_factory=list)
     # Centres of the last step, (n_clusters, n_features); None before its end.
     summed: FloatArray | None = None
-    # Whether each centre has moved since that step, (n_clusters,).
+    # Whether each centre has moved since the last step, (n_clusters,).
     stale: NDArray[np.bool_] = field(default_factory=lambda: np.ones(0, np.bool_))
-    # First row of a block -> whether rows have entered or left each cluster since that step,
+    # First row of a block -> whether rows have entered or left each cluster since the last step,
     # (n_clusters,).
     changed: dict[int, NDArray[np.bool_]] = field(default_factory=dict)
-    # First row of a block -> weights and sums of its clusters in that step.
+    # First row of a block -> weights and sums of its clusters in the last step.
     kept: dict[int, tuple[FloatArray, FloatArray]] = field(default_factory=dict)
     # Centres near each row at the last step over all centres, (n_rows, n_listed); None if they are
     # not listed.
@@ -140,11 +140,10 @@ class Bounds:
         else:
             self.stale = (self.summed != prepared.centers).any(axis=1)
 
-    def nearest(
-        self, rows: NDArray, position: Position, coordinates: Rows
-    ) -> NDArray[np.int32] | None:
+    def nearest(self, block: Block, coordinates: Rows) -> NDArray[np.int32] | None:
         """Return the nearest centres of a block; None if they must be found without bounds."""
-        own = slice(position.start, position.start + len(rows))
+        rows, start = block.rows, block.position.start
+        own = slice(start, start + len(rows))
         assert self.prepared is not None
         assert isinstance(coordinates, FeatureCoordinates)
         before = self.labels[own].copy()
@@ -154,13 +153,13 @@ class Bounds:
             self.distances[own] = -1.0
             if self.lists is not None:
                 self.lists[own] = -1
-            self.kept.pop(position.start, None)
-            self.changed.pop(position.start, None)
+            self.kept.pop(start, None)
+            self.changed.pop(start, None)
             self.searched.append(len(rows))
             return None
-        if position.start not in self.changed:
-            self.changed[position.start] = np.zeros(len(self.prepared.centers), np.bool_)
-        changed, others = self.changed[position.start], before != self.labels[own]
+        if start not in self.changed:
+            self.changed[start] = np.zeros(len(self.prepared.centers), np.bool_)
+        changed, others = self.changed[start], before != self.labels[own]
         changed[before[others]] = changed[self.labels[own][others]] = True
         self.distances[own][others] = -1.0
         self.searched.append(found)
@@ -186,14 +185,12 @@ class Bounds:
             rows, coordinates, prepared, self.moved, *bounds, None if self.moved else lists
         )
 
-    def sums(
-        self, rows: NDArray, weights: FloatArray | None, position: Position, coordinates: Rows
-    ) -> CenterSums | None:
+    def sums(self, block: Block, coordinates: Rows) -> CenterSums | None:
         """Compute the sums of a block at the centres given to `expect`.
 
         The result is None if its nearest centres must be found without bounds.
         """
-        labels, start = self.nearest(rows, position, coordinates), position.start
+        labels, start, rows = self.nearest(block, coordinates), block.position.start, block.rows
         if labels is None:
             return None
         assert self.prepared is not None
@@ -201,7 +198,7 @@ class Bounds:
         centers = self.prepared.centers
         found = dispatch.known_sums(
             rows,
-            weights,
+            block.weights,
             coordinates,
             self.prepared,
             FARTHEST,
@@ -215,12 +212,10 @@ class Bounds:
             self.kept[start] = found.weights, found.sums
         return CenterSums.of_block_sums(found, rows, coordinates)
 
-    def labels_of(
-        self, rows: NDArray, position: Position, coordinates: Rows, state: CenterState
-    ) -> NDArray[np.int32]:
-        """Return the labels of `assignment.labels_of` at the centres given to `expect`."""
-        found = self.nearest(rows, position, coordinates)
-        return labels_of(rows, position, coordinates, state) if found is None else found
+    def labels_of(self, block: Block, coordinates: Rows, state: CenterState) -> NDArray[np.int32]:
+        """Return nearest centres, as `assignment.labels_of` does, at the centres of `expect`."""
+        found = self.nearest(block, coordinates)
+        return labels_of(block, coordinates, state) if found is None else found
 
 
 @dataclass

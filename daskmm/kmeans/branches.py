@@ -13,7 +13,7 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.data.blocks import Position, float_dtype
+from daskmm.data.blocks import Block, float_dtype
 from daskmm.engine.first_pass import row_uniforms
 from daskmm.engine.passes import Passes, tree_reduce
 from daskmm.kmeans.assignment import labels_of, nearest_of
@@ -27,10 +27,10 @@ from daskmm.numerics.sparse_rows import dense
 
 FloatArray = NDArray[np.float64]
 
-# Rows drawn per new cluster. More rows would lower the cost of a tree little for the memory that
-# they take.
+# Rows drawn per new cluster. More rows would take more memory, and hardly lower the cost of a tree.
 ROWS_PER_CLUSTER = 48
-# Hard steps within a cluster, the relative change that ends them, and how far they move centres.
+# At most _MAX_ITER hard steps divide a cluster. A relative change below _TOL ends them. They move
+# centres by _RELAXATIONS times the way to the means.
 _MAX_ITER, _TOL, _RELAXATIONS = 20, 1e-3, (1.5,)
 
 
@@ -41,7 +41,7 @@ class Drawn:
     labels: NDArray[np.int32]  # cluster of each row, (n_drawn,)
     # Random numbers, (n_drawn,); each cluster keeps its rows with the smallest keys.
     keys: FloatArray
-    rows: NDArray  # in the model's coordinates, (n_drawn, n_features)
+    rows: NDArray  # rows in the model's coordinates, (n_drawn, n_features)
     weights: FloatArray  # sample weights of the rows, (n_drawn,)
 
     def kept(self, most: int, n_clusters: int) -> Self:
@@ -93,21 +93,19 @@ class DrawnRows:
     @classmethod
     def of_block(
         cls,
-        rows: NDArray,
-        weights: NDArray | None,
-        position: Position,
+        block: Block,
         coordinates: Rows,
         state: CenterState,
         most: int,
         seed: int,
     ) -> Self:
         """Draw rows of each cluster from one block (the block function of the pass)."""
-        labels, distances = nearest_of(rows, position, coordinates, state)
-        v = np.ones(len(rows)) if weights is None else np.asarray(weights, np.float64)
+        labels, distances = nearest_of(block, coordinates, state)
+        rows, v = block.rows, block.masses
         k, within = len(state.centers), np.maximum(labels, 0)
         counted = np.where(labels < 0, 0.0, v)
         numbers = np.flatnonzero(counted > 0)
-        keys = row_uniforms((seed, 0), position.numbers(len(rows))[numbers])
+        keys = row_uniforms((seed, 0), block.numbers[numbers])
         few = Drawn(labels[numbers], keys, numbers, v[numbers]).kept(most, k)
         z = coordinates.to_model(rows[few.rows]).astype(float_dtype(rows.dtype), copy=False)
         drawn = replace(few, rows=dense(z))
@@ -213,8 +211,7 @@ def distinct_rows(rows: NDArray) -> NDArray[np.intp]:
 
 
 def labels_along_tree(
-    rows: NDArray,
-    position: Position,
+    block: Block,
     coordinates: Rows,
     leaves: CenterState,
     above: NDArray[np.int64],
@@ -223,16 +220,17 @@ def labels_along_tree(
 ) -> NDArray[np.int32]:
     """Walk down a tree of clusters with each row of one block, to the nearest part at each level.
 
-    Rows are in the input's units. `levels` are the clusters of all levels, the last of which are
+    `levels` are the clusters of all levels, the last of which are
     the leaves; `parents` has, for each level below the first, the cluster of the level above that
     contains each cluster. `above` is the cluster of the wanted level that contains each leaf.
     """
-    labels = labels_of(rows, position, coordinates, levels[0])
+    labels = labels_of(block, coordinates, levels[0])
     for state, own in zip(levels[1:], parents, strict=True):
         after = labels.copy()
         for parent in np.unique(labels[labels >= 0]):
             some, parts = np.flatnonzero(labels == parent), np.flatnonzero(own == parent)
             among = replace(state, centers=state.centers[parts])
-            after[some] = parts[labels_of(rows[some], position, coordinates, among)]
+            own_rows = replace(block, rows=block.rows[some], weights=None)
+            after[some] = parts[labels_of(own_rows, coordinates, among)]
         labels = after
     return np.where(labels < 0, labels, above[labels]).astype(np.int32)

@@ -31,7 +31,8 @@ from daskmm.numerics.rows import tile_rows, tiles
 
 FloatArray = NDArray[np.float64]
 
-# Number of partitions of the rows, each into CELLS·√k cells, and hard steps within a cell.
+# Number of partitions of the rows, each into CELLS·√k cells, and number of hard steps within a
+# cell.
 PARTITIONS, CELLS, STEPS_IN_CELLS = 4, 3, 8
 # Coarse cells are formed in single precision if rows differ enough. As many rows as there are cells
 # are drawn, and the squared distance to the nearest of them is computed for _PROBES other rows. The
@@ -42,9 +43,10 @@ _WIDE, _PARTITIONS_OF_WIDE = 128, 2
 # Largest number of rows per cluster among which candidates are sought. Twice as many take twice the
 # time and lower the cost by .1 % before the same steps follow.
 _ROWS_PER_CLUSTER = 32
-# Cells are formed from this many rows per cell, by this many hard steps.
+# Number of rows per cell from which the centres of coarse cells are found, and of hard steps that
+# find them.
 _ROWS_PER_CELL, _STEPS_TO_CELLS = 100, 5
-# Up to so many centres, a dense matrix of weights is multiplied faster than a sparse one is made.
+# Up to this many centres, a dense matrix of weights is multiplied faster than a sparse one is made.
 _FEW_CENTERS = 128
 # Largest number of clusters per cell when centres are chosen among those of all partitions.
 CLUSTERS_PER_CELL = 128
@@ -123,7 +125,7 @@ class _Cells:
     # Rows minus the mean of their cell, in units of the largest range of a feature,
     # (n_rows, n_features).
     rows: NDArray[np.float32]
-    weights: FloatArray  # (n_rows,)
+    weights: FloatArray  # weights of the rows, (n_rows,)
     norms: NDArray[np.float32]  # squared norms of the rows, (n_rows,)
     slices: list[slice]  # rows of each cell; none is empty
 

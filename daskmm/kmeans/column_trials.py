@@ -68,7 +68,7 @@ def trials_of(
 class ColumnTrials(OnSample):
     """Trials of sparse rows, or of columns of one or several features; NaN are missing values."""
 
-    distortion: SquaredEuclidean | Mixed  # in the model's coordinates
+    distortion: SquaredEuclidean | Mixed  # distortion in the model's coordinates
     groups: NDArray[np.int64]  # column of each feature, (n_features,)
 
     @classmethod

@@ -14,13 +14,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.data.blocks import Layout, Position, float_dtype, visited_together
+from daskmm.data.blocks import Block, Layout, float_dtype, visited_together
 from daskmm.engine.first_pass import SampleSizes
 from daskmm.engine.speed import fastest, loading_seconds, product_seconds
 from daskmm.kmeans.bounded_sizes import MOST_ROUNDS, STEPS, STEPS_STREAMED
 from daskmm.kmeans.exchange import EXCHANGE_STEPS, FIRST_STEPS
 from daskmm.kmeans.method import Method, most_polished
-from daskmm.kmeans.seeding import ROUNDS
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.trials import sample_rows
 from daskmm.kmeans.updates import block_sums
@@ -38,7 +37,7 @@ LAST_STEPS = 3
 # With many clusters there are fewer: this number times the root of the rows per cluster (measured:
 # 1 to 6).
 HARD_STEPS, _LARGER_STEPS, _STEPS_OF_MANY = 30, 80, 3.0
-# Number of hard steps of all recombined starts, per start; number of starts that take steps on the
+# Number of hard steps of recombined starts, per start, and number of starts that take steps on the
 # larger sample and over the table.
 _RECOMBINED_STEPS, _RECOMBINED_STEPS_OF_MANY, _SURVIVORS = 25, 12, 3
 # Number of exchanges of clusters, and of hard steps after the last one.
@@ -54,8 +53,8 @@ READS, _READS_OF_MANY = 5, 7
 TRIAL_STEPS, _LAM_TRIALS = 40, 42
 # Seconds that a thread takes per value in the first pass.
 VALUE_SECONDS = 4e-9
-# Seconds of greedy k-means++ for each candidate that a draw tries, in hard steps; and those of
-# k-means++ within cells, for many centres (measured: 17 to 40).
+# Time of greedy k-means++ for each candidate that a draw tries, and of k-means++ within cells for
+# many centres (measured: 17 to 40); the unit is the time of a hard step.
 _SEEDING_STEPS, _SEEDING_STEPS_OF_MANY = 2.0, 25.0
 # Number of rows of a measured block in double and in single precision (which is used for many rows
 # only), and the largest number of multiplications in it.
@@ -63,18 +62,19 @@ _ROWS, _MANY_ROWS, _PRODUCTS = 1024, 4096, 1 << 29
 # Largest numbers of rounds of exact medians, of updates of the Mahalanobis matrix, and of refits of
 # a fit with empty clusters.
 MEDIAN_ROUNDS, TURNS, REFITS = 20, 20, 10
-# Number of rounds in which clusters that are too large are divided; passes of a trimmed hard step.
-_TYPICAL_ROUNDS, _TRIMMED_PASSES = 3, 3
+# Number of rounds in which clusters that are too large are divided, and typical and largest number
+# of passes of a trimmed hard step.
+_TYPICAL_ROUNDS, _TRIMMED_PASSES = 3, (2, 3)
 
 
 @dataclass(frozen=True)
 class CenterCosts:
     """Costs of the stages of a fit of centres; each method is the cost of one stage."""
 
-    layout: Layout  # of a table whose number of rows may be unknown
+    layout: Layout  # layout of a table whose number of rows may be unknown
     sizes: SampleSizes | None  # rows of the samples; None if the number of rows is unknown
     method: Method
-    threads: int  # of a worker
+    threads: int  # number of threads of a worker
 
     # What is known
 
@@ -173,10 +173,7 @@ class CenterCosts:
 
     def starts(self) -> Cost:
         """Return the cost of finding starting centres."""
-        own, n_passes = self.method, ROUNDS + 1
-        if own.init == "k-means||":
-            states = own.n_starts * ROUNDS  # the candidates become more from round to round
-            return Cost(n_passes, n_passes, lambda: n_passes * self._pass_over(states * self._hard))
+        own = self.method
         if own.init != "k-means++":
             return Cost()
         if own.many:
@@ -250,10 +247,10 @@ class CenterCosts:
         return Cost(*self._iterations(annealing_steps(own.schedule) or HARD_STEPS), seconds)
 
     def _iterations(self, typical: int) -> tuple[int, int]:
-        """Return typical and most passes of iterations; one more scores unconverged runs."""
+        """Return typical and most passes of iterations, with one that scores unconverged runs."""
         most = self.method.schedule.max_iter
-        each = _TRIMMED_PASSES if self.method.trim else 1
-        return min(typical, most), each * (most + 1)
+        usual, each = _TRIMMED_PASSES if self.method.trim else (1, 1)
+        return usual * min(typical, most), each * (most + 1)
 
     def rival(self) -> Cost:
         """Return the cost of hard steps from another start in the iterations that are left.
@@ -261,7 +258,7 @@ class CenterCosts:
         Few fits take these steps. If the other start loses, they do not count as iterations.
         """
         most = self.method.schedule.max_iter
-        each = _TRIMMED_PASSES if self.method.trim else 1
+        each = _TRIMMED_PASSES[1] if self.method.trim else 1
         return Cost(most=each * most if most > 1 else 0)
 
     def restarts_over_table(self) -> Cost:
@@ -281,7 +278,7 @@ class CenterCosts:
     def refits(self) -> Cost:
         """Return the cost of fits until one has no empty cluster, which few fits need."""
         fit = self.polishing() if self.method.on_sample else self.passes()
-        return Cost(most=REFITS * (self.starts().most + fit.most))
+        return Cost(most=REFITS * fit.most)
 
     def turns(self) -> Cost:
         """Return the cost of learning the Mahalanobis matrix: two passes besides its iterations."""
@@ -292,7 +289,7 @@ class CenterCosts:
         return Cost(most=MEDIAN_ROUNDS)
 
     def labels(self) -> Cost:
-        """Return the cost of the labels of rows in memory; those of lazy rows are lazy."""
+        """Return the cost of the labels of rows in memory; labels of lazy rows are lazy."""
         if self.layout.lazy:
             return Cost()
         states = 0.0 if self._bounded else 1.0  # bounds give most labels
@@ -324,6 +321,5 @@ def step_seconds(s: float, dtype: str, n_features: int, method: Method, threads:
     distortion = family.around(centers.mean(axis=0), np.full(p, 0.03))
     weights = np.full(p, 1.0 / p) if method.weighted else None
     states = (CenterState(centers, s, weights, distortion, method.partial),)
-    position = Position(0, 0, False, (None, p))
-    seconds = fastest(lambda: block_sums(rows, None, position, coordinates, states), threads)
+    seconds = fastest(lambda: block_sums(Block(rows), coordinates, states), threads)
     return seconds / n * (method.n_clusters / k) * (n_features / p)

@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.data.blocks import Position
+from daskmm.data.blocks import Block
 from daskmm.engine.passes import Passes
 from daskmm.kmeans.assignment import nearest_of
 from daskmm.kmeans.sums import CenterState
@@ -46,20 +46,13 @@ def batch_sums(passes: Passes, coordinates: Rows, state: CenterState) -> dict[in
     return found.sums
 
 
-def block_batch_sums(
-    rows: NDArray,
-    weights: FloatArray | None,
-    position: Position,
-    coordinates: Rows,
-    state: CenterState,
-) -> SumsByBatch:
+def block_batch_sums(block: Block, coordinates: Rows, state: CenterState) -> SumsByBatch:
     """Compute the sums over one block, without rows of weight 0."""
-    labels, smallest = nearest_of(rows, position, coordinates, state)
+    labels, smallest = nearest_of(block, coordinates, state)
     distances = np.asarray(state.distortion.reported(smallest))
-    values, k = _features(rows, coordinates), len(state.centers)
+    values, k = _features(block.rows, coordinates), len(state.centers)
     by_cluster = values.shape[1] * k <= MOST_PAIRS
-    batches = np.ones(len(rows)) if weights is None else weights
-    held = labels >= 0
+    batches, held = block.masses, labels >= 0
     sums = {}
     for batch in np.unique(batches[held & (batches > 0)]):
         own = np.flatnonzero(held & (batches == batch))

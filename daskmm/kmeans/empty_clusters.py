@@ -20,8 +20,8 @@ FloatArray = NDArray[np.float64]
 class RandomRows:
     """Move centres of emptied clusters to rows drawn from a sample (a `Relocation`)."""
 
-    sample: Sample  # in the model's coordinates
-    seed: int  # of the draws
+    sample: Sample  # sample in the model's coordinates
+    seed: int  # seed of the draws
 
     def __call__(self, centers: FloatArray, sums: CenterSums, state: CenterState) -> CenterState:
         """Return the next state; draws depend only on the seed and the number of earlier draws."""
@@ -60,8 +60,8 @@ def split_coincident(
     before = replace(outcome.run.state, s=-np.inf)
     sums = problem.sums([before])[0]
     spare = repeated_centers(before, problem.yardstick(sums))
-    # Their clusters count as empty: their rows cost almost the same at the centres that they
-    # coincide with.
+    # Clusters of coincident centres count as empty: their rows cost almost the same at the centres
+    # with which these coincide.
     emptied = replace(sums, weights=np.where(spare, 0.0, sums.weights))
     state = problem.update.relocation(before.centers, emptied, before)
     n_split = int((state.centers != before.centers).any(axis=1).sum())

@@ -19,10 +19,10 @@ from daskmm.numerics.rows import tiles
 
 FloatArray = NDArray[np.float64]
 
-# Number of hard steps after an exchange, and of those before the first one if there is one start:
-# exchanges gain more than further steps would.
+# Number of hard steps after an exchange, and number of steps before the first exchange if there is
+# one start: exchanges gain more than further steps would.
 EXCHANGE_STEPS, FIRST_STEPS = 4, 2
-# Largest number of rows that show how to divide a cluster, and steps that divide it.
+# Largest number of rows that show how to divide a cluster, and number of steps that divide it.
 _MOST_ROWS, _STEPS = 64, 3
 # Number of steps that find the direction in which the rows of a cluster vary most.
 _POWER_STEPS = 2
@@ -31,12 +31,12 @@ _TILE = 1 << 20
 # Number of partners of each cluster for a merger.
 _PARTNERS = 4
 # A division gains more than estimated, and a merger costs less, since rows of other clusters move
-# too. So a division may gain this share of the cost of the merger.
+# too. So an exchange is made if its division gains at least this share of the cost of its merger.
 _SHARE = 0.6
 
 
 class Divisions(NamedTuple):
-    """Two parts of each cluster."""
+    """Two parts of each cluster, and what the division gains."""
 
     first: FloatArray  # centres of the first parts, (n_clusters, n_features)
     second: FloatArray  # centres of the second parts, (n_clusters, n_features)
@@ -84,7 +84,7 @@ def divided_in_two(
     ends = np.searchsorted(labels[order], np.arange(k + 1))
     counts = np.diff(ends)
     most = min(_MOST_ROWS, int(counts.max(initial=1)))
-    # Rows at equal distances in the order of the table.
+    # These rows are taken at equal distances in the order of the table.
     ranks = np.minimum(np.arange(most) * np.maximum(counts, most)[:, None] // most, counts[:, None])
     drawn = ranks < counts[:, None]
     index = order[np.minimum(ends[:-1, None] + ranks, len(order) - 1)]
@@ -104,7 +104,7 @@ def divided_in_two(
 
 
 def _divided(z: NDArray, v: FloatArray) -> Divisions:
-    """Divide clusters of rows given relative to their centres, (n_clusters, n_rows, n_features).
+    """Divide clusters; rows, (n_clusters, n_rows, n_features), are relative to their centres.
 
     Rows and weights are scaled to at most 1, since their products may exceed single precision.
     """
@@ -153,5 +153,5 @@ def _mergers(centers: FloatArray, sizes: FloatArray) -> list[tuple[float, int, i
             costs[here, partners] = np.inf
     ordered = np.concatenate(found)
     ordered = ordered[np.argsort(ordered[:, 0], kind="stable")]
-    # A pair is found from both of its clusters, whose order may not depend on rounding.
+    # A pair is found from both of its clusters; their order must not depend on rounding.
     return [(float(cost), int(min(i, j)), int(max(i, j))) for cost, i, j in ordered]

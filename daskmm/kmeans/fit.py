@@ -53,12 +53,12 @@ class CentersFit:
     """A fit of centres so far."""
 
     problem: CentersProblem  # steps over all rows, in the model's coordinates
-    survey: Survey  # in the model's coordinates
-    method: Method  # with the number of clusters and the schedule that are used
+    survey: Survey  # survey in the model's coordinates
+    method: Method  # this has the number of clusters and the schedule that are used
     seeds: list[int]  # the seed of the first pass, then one per start
-    rng: np.random.RandomState  # draws more seeds for ``empty_cluster="restart"``
+    rng: np.random.RandomState  # this draws more seeds for ``empty_cluster="restart"``
     context: FitContext
-    # Centres to start from, in the input's units, (n_clusters, n_features); None without any.
+    # Centres to start from, in the input's units, (n_clusters, n_features); None if none are given.
     given: FloatArray | None = None
     # Feature weights of the given centres where weights are learned, (n_features,); equal by
     # default.
@@ -160,7 +160,7 @@ def _sampled(fit: CentersFit) -> CentersFit:
 
 
 def _on_samples(stage: Stage[Search] | Repeat[Search]) -> Stage[CentersFit] | Repeat[CentersFit]:
-    """Return a stage of a search as one of a fit."""
+    """Return the stage of a fit that runs a stage of its search on samples."""
 
     def of(fit: CentersFit) -> Search:
         assert fit.search is not None
@@ -199,7 +199,7 @@ def _annealed(fit: CentersFit) -> CentersFit:
 
 
 def _hedged(fit: CentersFit) -> CentersFit:
-    """Take hard steps from the start, too.
+    """Also take hard steps from the starting centres.
 
     Fits on samples do this as well. The steps take little of a fit, and where clusters are far
     apart they sometimes end .2 % lower.
@@ -410,7 +410,7 @@ def _is_hedged(method: Method) -> bool:
 
 def _starts(fit: CentersFit) -> Sequence[FloatArray | CenterState]:
     """Return the given start, or starting centres for each seed, in the model's coordinates."""
-    passes, survey, method, drawn = fit.problem.passes, fit.survey, fit.method, fit.seeds[1:]
+    survey, method, drawn = fit.survey, fit.method, fit.seeds[1:]
     if fit.given is not None:
         given = given_centers(fit.given, survey)
         if fit.feature_weights is None:
@@ -419,14 +419,14 @@ def _starts(fit: CentersFit) -> Sequence[FloatArray | CenterState]:
         return [replace(state, feature_weights=fit.feature_weights)]
     centers: list[FloatArray] = []
     at_once = 1
-    if method.init == "k-means||" or is_wide(*survey.core.rows.shape):
-        at_once = len(drawn)  # starts share passes, or the space that the rows span
+    if is_wide(*survey.core.rows.shape):
+        at_once = len(drawn)  # starts share the space that the rows span
     elif method.n_clusters >= MANY_CLUSTERS:
         at_once = CPU_COUNT  # each start has a thread
     for first in range(0, len(drawn), at_once):
         seeds = np.asarray(drawn[first : first + at_once])
         centers += starting_centers(
-            method.init, passes, survey, method.n_clusters, seeds, method.exchanges
+            method.init, survey, method.n_clusters, seeds, method.exchanges
         )
         fit.context.follow("starting centres", len(centers) / len(drawn))
     return centers
@@ -451,7 +451,7 @@ def _from_nearby(
     n_rows, p = core.rows.shape
     step = max(1, n_rows // max(_ROWS_NEARBY, _ROWS_PER_FEATURE * p))
     rows, weights = core.rows[::step], core.weights[::step]
-    # In the table's dtype, if it holds them: single precision takes a third of the time.
+    # Rows take the table's dtype if it can hold them: single precision takes a third of the time.
     hard, same = update.start(start, -np.inf), Coordinates.identity(p)
     seen = rows.astype(dtype, copy=False) if _fits(rows, dtype) else rows
     nearest = map_rows(labels_of, seen, same, hard)

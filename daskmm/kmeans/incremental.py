@@ -18,14 +18,14 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.data.blocks import Position
+from daskmm.data.blocks import Block
 from daskmm.engine.first_pass import checked_moments, mean_and_variance, row_uniforms
 from daskmm.engine.moments import Moments
 from daskmm.engine.passes import Passes
 from daskmm.kmeans.assignment import nearest_of
 from daskmm.kmeans.renewal import Renewal, Reservoir, renewed
 from daskmm.kmeans.sums import CenterState, CenterSums, Farthest, MeanSums, PerStart, center_sums
-from daskmm.kmeans.trimming import kept_sums, thresholds
+from daskmm.kmeans.trimming import trimmed_sums
 from daskmm.kmeans.updates import EntropyUpdate, Update
 from daskmm.mm.keyed_records import KeyedRecords
 from daskmm.numerics.distortions.base import Distortion
@@ -92,7 +92,7 @@ class Majorizer(MeanSums):
         return replace(self.times(factor), n_rows=self.n_rows)
 
     def divided(self, renewal: Renewal, before: CenterState) -> Self:
-        """Return the record for better clusters; a sample shows how rows are divided among them."""
+        """Return the record for better clusters, among which rows are divided as in a sample."""
         weights, sums = renewal.divide(self.weights[:, None], self.sums)
         masses = self.denominators
         if masses is not None:
@@ -119,13 +119,13 @@ class Updates:
     """Records of all rows so far."""
 
     s: float  # the power of all records
-    distortion: Distortion  # in the model's coordinates
+    distortion: Distortion  # distortion in the model's coordinates
     reservoir: Reservoir  # sample of the rows
     records: KeyedRecords[Majorizer] = field(default_factory=KeyedRecords)  # records of the calls
     weight_since: float = 0.0  # weight of the rows that came after the last search
     shorter: ShorterMemory | None = None  # records that fade faster; None without a half-life
     searches: bool = True  # whether better clusters are looked for
-    unsampled: float = 0.0  # weight that the rows of a fit still have; they are not in the sample
+    unsampled: float = 0.0  # weight that rows of a fit still have; no such row is in the sample
 
     @property
     def keyed(self) -> dict[str, Majorizer]:
@@ -186,7 +186,7 @@ class ShorterMemory:
 
     @property
     def wins(self) -> bool:
-        """Whether new rows have cost less at its centres."""
+        """Whether new rows have cost less at the centres of the shorter memory."""
         return self.longer_cost > (1.0 + _WINS) * self.cost
 
 
@@ -301,15 +301,14 @@ def _trimmed(
     states: Sequence[CenterState],
     update: Update,
 ) -> list[_Seen]:
-    """Leave out the rows farthest from their centres, in three more passes."""
-    limits = thresholds(passes, coordinates, states, update.trim)
-    sums = kept_sums(passes, coordinates, states, limits)
+    """Leave out the rows farthest from their centres, in two or three more passes."""
+    sums = trimmed_sums(passes, coordinates, states, update.trim)
     found = []
-    for each, own, state, limit in zip(seen, sums, states, limits, strict=True):
+    for each, state, (own, limit) in zip(seen, states, sums, strict=True):
         drawn = each.drawn
         if len(drawn.rows):
             same = Coordinates.identity(drawn.rows.shape[1])
-            _, distances = nearest_of(drawn.rows, Position(0, 0), same, state)
+            _, distances = nearest_of(Block(drawn.rows), same, state)
             drawn = drawn.only(limit.kept(distances) > 0)
         found.append(_Seen(own, drawn))
     return found
@@ -324,18 +323,17 @@ class _Visit(Sums):
 
 
 class _Drawing(NamedTuple):
-    """Draws rows for a sample: its size, the bound of priorities, and the seed."""
+    """How rows are drawn for a sample: its size, the bound of priorities, and the seed."""
 
     size: int
     bound: float
     origin: int
     call: int
 
-    def of(
-        self, rows: NDArray, weights: NDArray | None, position: Position, coordinates: Rows
-    ) -> Reservoir:
+    def of(self, block: Block, coordinates: Rows) -> Reservoir:
         """Draw rows of a block, independently of the chunks."""
-        uniform = row_uniforms((self.origin, self.call), position.start + np.arange(len(rows)))
+        rows, weights, n = block.rows, block.weights, len(block.rows)
+        uniform = row_uniforms((self.origin, self.call), block.position.start + np.arange(n))
         with np.errstate(divide="ignore"):
             priorities = np.log(-np.log(uniform))
             if weights is not None:
@@ -404,19 +402,17 @@ def _visited(
 
 
 def _visit(
-    rows: NDArray,
-    weights: NDArray | None,
-    position: Position,
+    block: Block,
     coordinates: Rows,
     states: tuple[CenterState, ...],
     drawings: tuple[_Drawing, ...],
 ) -> _Visit:
     """Visit one block (the block function)."""
     first = states[0]
-    moments = checked_moments(rows, weights, position, type(first.distortion), first.partial)
+    moments = checked_moments(block, type(first.distortion), first.partial)
     with np.errstate(over="ignore", invalid="ignore"):  # `_visited` tests the totals
-        found = center_sums(rows, weights, coordinates, states).records
-    drawn = [drawing.of(rows, weights, position, coordinates) for drawing in drawings]
+        found = center_sums(block.rows, block.weights, coordinates, states).records
+    drawn = [drawing.of(block, coordinates) for drawing in drawings]
     return _Visit(moments, PerStart(tuple(map(_Seen, found, drawn))))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.data.blocks import Position
+from daskmm.data.blocks import Block
 from daskmm.engine.first_pass import Survey
 from daskmm.engine.moments import Sample
 from daskmm.kmeans.assignment import labels_of
@@ -105,17 +105,11 @@ def turned(
     return after, outcome, gain <= schedule.tol * outcome.inertia
 
 
-def _scatter(
-    rows: NDArray,
-    weights: NDArray | None,
-    position: Position,
-    coordinates: WhitenedCoordinates,
-    state: CenterState,
-) -> FloatArray:
+def _scatter(block: Block, coordinates: WhitenedCoordinates, state: CenterState) -> FloatArray:
     """Compute Σ_i v_i (x_i − θ)(x_i − θ)ᵀ of a block in the input's units, θ the nearest centre."""
     k, p = state.centers.shape
     total, offsets = np.zeros((p, p)), state.centers @ coordinates.inverse
-    nearest = labels_of(rows, position, coordinates, state)
+    nearest, rows, weights = labels_of(block, coordinates, state), block.rows, block.weights
     for part in tiles(len(rows), tile_rows(p, k)):
         x = np.subtract(rows[part], coordinates.mean, dtype=np.float64)
         x -= offsets[nearest[part]]

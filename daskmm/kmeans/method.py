@@ -29,11 +29,11 @@ class Method:
     """Choices of a fit of centres that determine its stages and their costs."""
 
     n_clusters: int  # number of clusters, or the largest one that may be chosen
-    n_starts: int  # all starts share each pass
-    schedule: Schedule  # the expected one before data are read
+    n_starts: int  # number of starts, which share each pass
+    schedule: Schedule  # schedule of the powers; the expected one before data are read
     # Whether to anneal on the sample, with passes over the full data for hard steps only.
     on_sample: bool
-    # How starting centres are found: "k-means++", "k-means||", "random" or "given".
+    # How starting centres are found: "k-means++", "random" or "given".
     init: str = "k-means++"
     family: type[Distortion] = SquaredEuclidean
     weighted: bool = False  # whether feature weights are learned

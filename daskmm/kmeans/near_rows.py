@@ -1,8 +1,8 @@
 """The rows of a sample that trimmed k-means keeps, on which fits with `trim` make their choices.
 
-Far rows get no say in the scale, the number of clusters, feature weights, powers or starting
+Far rows do not affect the scale, the number of clusters, feature weights, powers or starting
 centres. Several starts of trimmed k-means on the sample compete. No starting centre is one of the
-rows that are farthest from the earlier ones (Bhaskara, Vadgama & Xu, "Greedy sampling for
+rows that are farthest from the earlier centres (Bhaskara, Vadgama & Xu, "Greedy sampling for
 approximate clustering in the presence of outliers", NeurIPS 2019), since a far row that became a
 centre would count as near.
 """
@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.data.blocks import Position
+from daskmm.data.blocks import Block
 from daskmm.engine.first_pass import MANY_CLUSTERS, Survey
 from daskmm.engine.moments import Moments, Sample
 from daskmm.kmeans.assignment import nearest_of
@@ -49,7 +49,7 @@ def near_rows(
     starts = [greedy_rows(rows, weights, k, each, distortion, trim) for each in seeds]
     runs = iterate(problem, starts, Schedule(-np.inf, max_iter=_STEPS))
     best = min(runs, key=lambda run: run.last)
-    _, distances = nearest_of(rows, Position(0, 0), problem.coordinates, best.state)
+    _, distances = nearest_of(Block(rows), problem.coordinates, best.state)
     near = ~farthest_share(distances, weights, trim)
     near[np.argsort(distances, kind="stable")[:n_clusters]] = True
     return near

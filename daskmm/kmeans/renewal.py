@@ -58,8 +58,8 @@ class Reservoir:
     """
 
     size: int  # largest number of rows
-    rows: FloatArray  # in the model's coordinates, (n_rows, n_features)
-    priorities: FloatArray  # (n_rows,)
+    rows: FloatArray  # rows in the model's coordinates, (n_rows, n_features)
+    priorities: FloatArray  # priorities of the rows, (n_rows,)
     origins: NDArray[np.int64]  # number of the key of each row's call, (n_rows,)
 
     @classmethod
@@ -74,7 +74,7 @@ class Reservoir:
 
     @property
     def sample(self) -> Sample:
-        """The rows with equal weights."""
+        """The rows of the sample, with equal weights."""
         return Sample(self.rows, np.ones(len(self.rows)))
 
     def __add__(self, other: Self) -> Self:

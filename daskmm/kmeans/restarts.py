@@ -35,13 +35,13 @@ _FALLS_LEFT, _HOPELESS = 8.0, 3
 class Restarts:
     """Run fresh starts on a sample at given feature weights."""
 
-    sample: Sample  # in the model's coordinates
-    n_starts: int  # per state
+    sample: Sample  # sample in the model's coordinates
+    n_starts: int  # number of starts per state
     seed: int
     # Whether to run on the active dask scheduler, or on threads here; one task per restart, or per
     # state if the sample is wide.
     lazy: bool
-    metric: Metric = PLAIN  # of the rows in the model's coordinates
+    metric: Metric = PLAIN  # metric of the rows in the model's coordinates
 
     def of(self, states: Sequence[CenterState], context: FitContext) -> list[CenterState | None]:
         """Look for better centres at the same feature weights.

@@ -116,7 +116,7 @@ def _chances(costs: FloatArray) -> FloatArray:
 Start = tuple[FloatArray | CenterState, Schedule]
 
 # If threads share a sample, each block has at least this many rows per cluster, because the sums of
-# each block are as large as the centres; and least number of its rows with few clusters.
+# each block are as large as the centres. Each block also has at least _BLOCK_ROWS rows.
 _BLOCK_ROWS_PER_CLUSTER, _BLOCK_ROWS = 2.5, 2048
 # A start continues if its cost exceeds the best cost by at most a share: the first share holds on
 # the sample, the second after the larger sample. Starts whose costs differ by less than the last
@@ -133,7 +133,8 @@ _LARGER_SAMPLE_TOL = 0.1
 # rows).
 _GENERATIONS = 4
 _WORTH_ANOTHER = 1e-3
-# Largest number of exchanges of clusters; the last one also gains less than this share.
+# Largest number of exchanges of clusters. The last exchange is the first that lowers the best cost
+# by less than the same share.
 _EXCHANGES = 8
 # Number of over-relaxed steps at which a state starts after an exchange: the first step compares
 # all centres, and those after it compare near ones.
@@ -148,7 +149,7 @@ class SampledRows:
     sample: Sample
     update: Update  # the MM steps over the table
     spread: float  # mean squared distance of the rows from their mean
-    dtype: np.dtype  # that of the table's steps
+    dtype: np.dtype  # dtype of the steps over the table
     n_clusters: int
     n_passes: int = 0  # passes over the full data so far, for the records of iterations on samples
 
@@ -164,7 +165,7 @@ class SampledRows:
         if self.n_clusters < MANY_CLUSTERS:
             least = max(least, _BLOCK_ROWS) if n_runs == 1 else len(rows)
         n_blocks = max(1, int(len(rows) / least))
-        # The rows that are to be left out have been.
+        # These rows no longer include those that a fit with `trim` leaves out.
         update = replace(self.update, trim=0.0)
         return sample_problem(
             rows, weights, update, self.spread, n_before=n_before, n_blocks=n_blocks
@@ -178,8 +179,8 @@ class Search:
     rows: SampledRows  # the rows to anneal on
     # CenterStates, or centres in the model's coordinates, (n_clusters, n_features).
     starts: Sequence[FloatArray | CenterState]
-    schedule: Schedule  # of the annealing
-    seed: int  # of recombinations and restarts
+    schedule: Schedule  # schedule of the annealing
+    seed: int  # seed of recombinations and restarts
     context: FitContext
     # Whether to run one task per start on the active dask scheduler, or on threads here.
     lazy: bool = False
@@ -187,7 +188,7 @@ class Search:
     coordinates: Rows | None = None  # the model's coordinates, for the larger sample
     # Whether to restart at the learned feature weights (see `daskmm.kmeans.restarts`).
     restarts: bool = False
-    metric: Metric = PLAIN  # of the rows in the model's coordinates
+    metric: Metric = PLAIN  # metric of the rows in the model's coordinates
     found: CenterState | None = None  # one more start, for hard steps alone
     # One run per start; then, for starts that are run in both ways, one each with hard steps only.
     runs: Sequence[Run[CenterState]] = ()
@@ -457,7 +458,7 @@ def _anneal(
 ) -> list[Run[CenterState]]:
     """Run one start (the task function)."""
     context = FitContext(began=time.perf_counter() - seconds, holds_interrupts=False)
-    with one_blas_thread():  # set once, because this takes as long as a step on few rows
+    with one_blas_thread():  # entering takes as long as a step on few rows
         return iterate(rows.problem(n_runs), [start], schedule, context, until=until)
 
 

@@ -49,17 +49,17 @@ for _family in DISTORTIONS.values():
 class CenterState:
     """State of one start, as block functions take it for an MM step."""
 
-    centers: FloatArray  # in the model's coordinates, (n_clusters, n_features)
+    centers: FloatArray  # centres in the model's coordinates, (n_clusters, n_features)
     s: float  # the power; −∞ for a hard (Lloyd) step
     # EWP's weights, (n_features,); None where features are not weighted.
     feature_weights: FloatArray | None = None
-    distortion: Distortion = SQUARED_EUCLIDEAN  # in the model's coordinates
+    distortion: Distortion = SQUARED_EUCLIDEAN  # distortion in the model's coordinates
     partial: bool = False  # whether values may be missing (NaN); they are left out of the distances
     # Number of centres of emptied clusters that have been moved to random rows.
     relocations: int = 0
     gaps: bool = False  # whether rows without any value are allowed, and labelled −1
-    # Share of each cluster in the weight at the step before, (n_clusters,); soft steps leave out
-    # weights that are negligible next to it. None if they leave out nothing.
+    # Share of each cluster in the weight at the step before, (n_clusters,). Soft steps leave out
+    # weights that are negligible beside that of the cluster; None if they leave out nothing.
     shares: FloatArray | None = None
     relaxation: float = 1.0  # how far the step moves the centres, relative to the way to the means
     n_relaxed: int = 0  # number of steps so far that moved centres beyond the means
@@ -98,7 +98,7 @@ class CenterState:
 class Farthest:
     """Rows farthest from their centres, the farthest first; ties in row order."""
 
-    distances: FloatArray  # (n,)
+    distances: FloatArray  # distances to the centres, (n,)
     # Rows (ndarray or SparseRows) in the model's coordinates, (n, n_features); NaN are missing
     # values.
     rows: Any
@@ -220,7 +220,7 @@ T = TypeVar("T", bound=_Addable)
 
 @dataclass(frozen=True)
 class PerStart(Generic[T]):
-    """Records of several starts over the same rows, one each."""
+    """One record per start, all over the same rows."""
 
     records: tuple[T, ...]
     # Whether records show values that are not finite, or whose squares overflow.

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.data.blocks import Position
+from daskmm.data.blocks import Block
 from daskmm.engine.moments import Sample
 from daskmm.engine.passes import one_blas_thread
 from daskmm.kmeans.assignment import labels_of
@@ -36,8 +36,8 @@ from daskmm.numerics.span import in_span, is_wide
 FloatArray = NDArray[np.float64]
 Labels = NDArray[np.integer[Any]]
 
-# Growth of the power, tolerance and largest number of iterations in the annealing of trials. It is
-# coarser than in a fit, because only the gain of the clusters counts.
+# Growth of the power, tolerance and largest number of iterations in the annealing of trials. Trials
+# are annealed more coarsely than fits, because only the gain of the clusters counts.
 _ETA, _TOL, _CALM, _MAX_ITER = 1.1, 1e-3, 2, 200
 # First power in units of the critical power, for fits that learn feature weights and for fits with
 # given weights.
@@ -132,7 +132,7 @@ class OnSample(ABC):
 
 @dataclass(frozen=True)
 class Trials(OnSample):
-    """Trials of dense rows without missing values, each feature of which is a column."""
+    """Trials of dense rows without missing values; each feature is a column."""
 
     @classmethod
     def of(cls, sample: Sample, n_rows: int, seed: int) -> Trials:
@@ -144,7 +144,8 @@ class Trials(OnSample):
     def dithered(self, seed: int) -> Trials:
         """Return the same rows with normal numbers in place of features that have few values.
 
-        Clusters can explain all of a flag, but only .64 of a normal number whose sign it says.
+        Clusters can explain all of a flag, but only .64 of a normal number that has the flag as its
+        sign.
         """
         rows = dithered(self.rows, self.weights, np.random.default_rng(seed))
         return Trials(rows, self.weights, weighted_variance(rows, self.weights))
@@ -237,7 +238,7 @@ def nearest(rows: Any, state: CenterState) -> Labels:
 
     The rows are in the model's coordinates.
     """
-    return labels_of(rows, Position(0, 0), Coordinates.identity(rows.shape[1]), state)
+    return labels_of(Block(rows), Coordinates.identity(rows.shape[1]), state)
 
 
 def _critical_power(rows: FloatArray, weights: FloatArray) -> float:
@@ -254,7 +255,7 @@ def annealed(
     schedule = Schedule(
         min(-1.0, multiple * critical), _ETA, 1, True, _MAX_ITER, _TOL, critical, _CALM
     )
-    with one_blas_thread():  # set once for all steps, because this takes as long as a step
+    with one_blas_thread():  # entering takes as long as a step, so all steps share it
         return [run.state for run in iterate(problem, starts, schedule)]
 
 

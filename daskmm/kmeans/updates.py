@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from daskmm.compiled import library
 from daskmm.compiled.layout import have_waned
 from daskmm.compiled.partial import directions_for
-from daskmm.data.blocks import Position, row_blocks
+from daskmm.data.blocks import Block, row_blocks
 from daskmm.engine.changes import compare
 from daskmm.engine.first_pass import MANY_CLUSTERS
 from daskmm.engine.passes import Passes, one_blas_thread, run_on_threads
@@ -90,7 +90,7 @@ def relocated(centers: FloatArray, sums: CenterSums, distortion: Distortion) -> 
 class Update(ABC):
     """The part of an algorithm that differs between the centre-based algorithms."""
 
-    distortion: Distortion = SQUARED_EUCLIDEAN  # in the model's coordinates
+    distortion: Distortion = SQUARED_EUCLIDEAN  # distortion in the model's coordinates
     partial: bool = False  # whether values may be missing
     relocation: Relocation = to_farthest_rows  # rule for the centres of emptied clusters
     trim: float = 0.0  # share of the rows that hard steps leave out
@@ -187,7 +187,7 @@ class EntropyUpdate(Update):
         return feature_weights[np.unique(self.groups, return_index=True)[1]]
 
     def per_feature(self, dispersion: FloatArray) -> FloatArray:
-        """Divide the dispersion of each group, repeated for its features, among its features."""
+        """Divide each group's dispersion, which all of its features hold, among these features."""
         if self.groups is None:
             return dispersion
         return dispersion / np.bincount(self.groups)[self.groups]
@@ -304,7 +304,7 @@ class CentersProblem:
     """Centres of a table's rows; one pass per step (a `daskmm.mm.problem.Problem`)."""
 
     passes: Passes
-    coordinates: Rows  # in which distances are measured
+    coordinates: Rows  # coordinates in which distances are measured
     weight: float  # sum of the sample weights
     update: Update
     spread: float  # mean distance of the rows from their mean
@@ -344,7 +344,7 @@ class CentersProblem:
 
     def steps(self, states: Sequence[CenterState]) -> list[Step[CenterState]]:
         """Take one MM step of each state, in one pass."""
-        with one_blas_thread():  # set once for all, because this takes as long as a short step
+        with one_blas_thread():  # entering takes as long as a short step, so sums share it
             found, bounds = self.sums(states), self._bounds.present(len(states))
             steps = [self._step(*of_one) for of_one in zip(states, found, bounds, strict=True)]
         if not self.update.trim:
@@ -352,7 +352,7 @@ class CentersProblem:
         return steps
 
     def sums(self, states: Sequence[CenterState]) -> tuple[CenterSums, ...]:
-        """Compute the sums for each state, in one pass, or in three if rows are trimmed."""
+        """Compute the sums for each state, in one pass, or in two or three if rows are trimmed."""
         if self.update.trim:
             return self._trimmed(states)
         bounds = self._bounds.before(states)
@@ -408,7 +408,7 @@ class CentersProblem:
         of_soft = iter(
             self.passes.reduce(block_sums, self.coordinates, soft).records if soft else ()
         )
-        return tuple(next(of_kept if is_hard else of_soft) for is_hard in hard)
+        return tuple(next(of_kept)[0] if is_hard else next(of_soft) for is_hard in hard)
 
     def yardstick(self, sums: CenterSums) -> float:
         """Return the mean distance with which `repeated_centers` compares centres."""
@@ -457,9 +457,7 @@ def _moved(before: CenterState, after: CenterState) -> bool:
 
 
 def block_sums(
-    rows: NDArray,
-    weights: NDArray | None,
-    position: Position,
+    block: Block,
     coordinates: Rows,
     states: tuple[CenterState, ...],
     bounds: tuple[Bounds | None, ...] | None = None,
@@ -468,11 +466,12 @@ def block_sums(
 
     If rows in memory have `bounds` of each start, these are updated.
     """
+    rows, weights = block.rows, block.weights
     if bounds is None:
         return center_sums(rows, weights, coordinates, states)
     records: list[CenterSums] = []
     for state, own in zip(states, bounds, strict=True):
-        found = None if own is None else own.sums(rows, weights, position, coordinates)
+        found = None if own is None else own.sums(block, coordinates)
         records += (
             center_sums(rows, weights, coordinates, (state,)).records if found is None else [found]
         )

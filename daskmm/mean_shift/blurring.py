@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.data.blocks import Position
+from daskmm.data.blocks import Block
 from daskmm.engine.first_pass import Survey
 from daskmm.engine.passes import Passes, one_blas_thread
 from daskmm.mean_shift.neighborhood import Labels, Neighborhood, Shift
@@ -87,10 +87,10 @@ class BlurringRecord:
 
 @dataclass(frozen=True)
 class Phase:
-    """Iterations that start from the data."""
+    """A series of iterations that starts from the data."""
 
-    name: str  # of the stage in records
-    iterations: int  # at most
+    name: str  # name of the stage in records
+    iterations: int  # largest number of iterations
     self_term_from: int  # first iteration (from 0) in which a row is its own neighbour
     stops: bool  # whether the phase ends on convergence
 
@@ -123,14 +123,14 @@ class Blurring:
     """Parameters of weighted blurring mean shift."""
 
     bandwidth: float  # h in exp(−‖·‖²_w / h)
-    lam: float  # per unit of sample weight; inf keeps the weights equal
+    lam: float  # penalty per unit of sample weight; inf keeps the weights equal
     convention: str = "auto"  # "paper" or "reference": see `WeightedBlurringMeanShift`
-    max_iter: int = 300  # of all stages
+    max_iter: int = 300  # largest number of iterations of all stages
     # Distances in the model's coordinates within which points merge, and within which they form a
     # cluster.
     merge_tol: float = 1e-6
     component_tol: float = 1e-5
-    count_components: bool = False  # in every iteration
+    count_components: bool = False  # whether every iteration counts components
     lazy: bool = False  # whether the active dask scheduler computes
 
     def least_weight(self, weight: float) -> float:
@@ -176,7 +176,7 @@ class Rows:
 
     @functools.cached_property
     def resolution(self) -> FloatArray:
-        """How much each feature's values tell, as in `information.resolution`, (n_features,)."""
+        """The resolution of each feature, as `information.resolution` defines it, (n_features,)."""
         first = self.start.representatives
         return resolution(first.positions, first.multiplicity)
 
@@ -211,20 +211,17 @@ class _Piece(NamedTuple):
     kept: NDArray[np.bool_]
 
 
-def _piece(
-    rows: NDArray, weights: FloatArray | None, position: Position, coordinates: Coordinates
-) -> list[_Piece]:
-    weights = np.ones(len(rows)) if weights is None else np.asarray(weights, dtype=np.float64)
-    kept = weights > 0
-    return [_Piece(coordinates.to_model(rows[kept]), weights[kept], kept)]
+def _piece(block: Block, coordinates: Coordinates) -> list[_Piece]:
+    kept = block.masses > 0
+    return [_Piece(coordinates.to_model(block.rows[kept]), block.masses[kept], kept)]
 
 
 @dataclass(frozen=True)
 class Blurred:
     """Result of blurring."""
 
-    final: Neighborhood  # after the last iteration
-    feature_weights: FloatArray  # after the last iteration
+    final: Neighborhood  # representatives after the last iteration
+    feature_weights: FloatArray  # weights after the last iteration
     labels: Labels  # cluster of each row, the heaviest first, (n_rows,)
     modes: FloatArray  # mode of each cluster in the model's coordinates, (n_clusters, n_features)
     cluster_weights: FloatArray  # sum of the sample weights of each cluster, (n_clusters,)
@@ -238,8 +235,8 @@ class Progress:
     """State after some iterations; the history must not be mutated."""
 
     state: Neighborhood
-    feature_weights: FloatArray  # of the next iteration
-    stage: int  # its index
+    feature_weights: FloatArray  # weights of the next iteration
+    stage: int  # index of the stage
     taken: int  # iterations of this stage so far
     calm: int  # iterations in a row without merging or noticeable attraction
     history: list[BlurringRecord]

@@ -33,7 +33,7 @@ class BlurringCosts:
     # The largest number of micro-clusters; None if every row is blurred.
     n_micro_clusters: int | None
     learns: bool  # whether it learns feature weights
-    threads: int  # of a worker
+    threads: int  # number of threads of a worker
 
     @property
     def _n(self) -> int:

@@ -19,7 +19,7 @@ from scipy.sparse import csr_array
 
 from daskmm.compiled import dispatch, library
 from daskmm.compiled.labels import nearest_centers
-from daskmm.data.blocks import Position
+from daskmm.data.blocks import Block
 from daskmm.data.validation import check_finite
 from daskmm.engine.first_pass import Survey, row_uniforms
 from daskmm.engine.passes import Passes, tree_reduce
@@ -50,10 +50,10 @@ _FAR = 30.0
 class Cells:
     """Centres that divide the rows into cells, in a weighted metric of some features."""
 
-    features: NDArray[np.intp]  # indices, (n_used,)
-    coordinates: Coordinates  # the model's, of these features
-    weights: FloatArray  # of these features
-    centers: FloatArray  # in these coordinates, (n_cells, n_used)
+    features: NDArray[np.intp]  # indices of the features, (n_used,)
+    coordinates: Coordinates  # the model's coordinates of these features
+    weights: FloatArray  # weights of these features
+    centers: FloatArray  # centres in these coordinates, (n_cells, n_used)
 
     @functools.cached_property
     def prepared(self) -> dispatch.PreparedCenters:
@@ -75,29 +75,27 @@ class Cells:
         some = Coordinates(frame.mean[used], frame.scale[used])
         return cls(used, some, feature_weights[used], np.ascontiguousarray(centers[:, used]))
 
-    def nearest(self, rows: NDArray, position: Position) -> tuple[Labels, FloatArray]:
+    def nearest(self, block: Block) -> tuple[Labels, FloatArray]:
         """Return the cell of each row, and the squared distance to its centre."""
-        some = np.ascontiguousarray(rows[:, self.features])
-        labels, distances = np.empty(len(rows), dtype=np.int32), np.empty(len(rows))
+        some, n = np.ascontiguousarray(block.rows[:, self.features]), len(block.rows)
+        labels, distances = np.empty(n, dtype=np.int32), np.empty(n)
         written = library.available() and nearest_centers(
             some, self.coordinates, self.prepared, labels, distances
         )
         if written:
             return labels, distances
         root = np.sqrt(self.weights)
-        for tile in tiles(len(rows), tile_rows(len(self.features), len(self.centers))):
-            check_finite(some[tile].astype(np.float64), position, tile.start)
+        for tile in tiles(n, tile_rows(len(self.features), len(self.centers))):
+            check_finite(some[tile].astype(np.float64), block.position, tile.start)
             z = self.coordinates.to_model(some[tile])
             found = squared_distances(z * root, self.centers * root)
             labels[tile], distances[tile] = found.argmin(axis=1), found.min(axis=1)
         return labels, distances
 
 
-def followed(
-    rows: NDArray, position: Position, cells: Cells, labels: NDArray[np.int32]
-) -> NDArray[np.int32]:
+def followed(block: Block, cells: Cells, labels: NDArray[np.int32]) -> NDArray[np.int32]:
     """Return the label of each row's cell (the block function for the labels of a fit)."""
-    return labels[cells.nearest(rows, position)[0]]
+    return labels[cells.nearest(block)[0]]
 
 
 @registered
@@ -169,9 +167,9 @@ class Compressed:
     """A table as micro-clusters."""
 
     positions: FloatArray  # means of the rows, in the model's coordinates, (n, n_features)
-    # Variances of the rows around them; 0 in features of negligible weight.
+    # Variances of the rows around these means; 0 in features of negligible weight.
     scatter: FloatArray
-    multiplicity: FloatArray  # as in `Representatives`, (n,)
+    multiplicity: FloatArray  # multiplicities as in `Representatives`, (n,)
     own: FloatArray
     centers: FloatArray  # centres of their cells, (n, n_used)
 
@@ -190,12 +188,12 @@ class Compression:
 
     passes: Passes
     survey: Survey
-    feature_weights: FloatArray  # of the metric
+    feature_weights: FloatArray  # feature weights of the metric
     bandwidth: float
     n_drawn: int  # rows that each draw adds to the centres
     seed: int
-    centers: FloatArray  # so far, (n_centers, n_features)
-    n_draws: int = 0  # so far
+    centers: FloatArray  # centres so far, (n_centers, n_features)
+    n_draws: int = 0  # number of draws so far
     made: Compressed | None = None  # result of the last step
 
     @classmethod
@@ -274,22 +272,20 @@ class _Farther:
 
 
 def _farther(
-    rows: NDArray,
-    weights: FloatArray | None,
-    position: Position,
+    block: Block,
     cells: Cells,
     bandwidth: float,
     n_drawn: int,
     key: tuple[int, int],
 ) -> _Farther:
     """Draw rows of one block."""
-    _, distances = cells.nearest(rows, position)
+    _, distances = cells.nearest(block)
     rates = np.square(np.minimum(distances / bandwidth, _FAR))
-    if weights is not None:
-        rates *= weights
+    if block.weights is not None:
+        rates *= block.weights
     some = np.flatnonzero(rates > 0)
-    uniform = row_uniforms(key, position.start + some)
-    return _Farther.smallest(rows[some], -np.log(uniform) / rates[some], n_drawn)
+    uniform = row_uniforms(key, block.position.start + some)
+    return _Farther.smallest(block.rows[some], -np.log(uniform) / rates[some], n_drawn)
 
 
 class _CellSums(NamedTuple):
@@ -320,16 +316,14 @@ class _CellSums(NamedTuple):
 
 
 def _cell_sums(
-    rows: NDArray,
-    weights: FloatArray | None,
-    position: Position,
+    block: Block,
     cells: Cells,
     coordinates: Coordinates,
 ) -> _CellSums:
     """Compute the record of one block."""
-    labels, _ = cells.nearest(rows, position)
+    labels, _ = cells.nearest(block)
+    rows, v = block.rows, block.masses
     (n, p), (k, used) = rows.shape, cells.centers.shape
-    v = np.ones(n) if weights is None else np.asarray(weights, dtype=np.float64)
     sums, deviations, squares = np.zeros((k, p)), np.zeros((k, used)), np.zeros((k, used))
     for tile in tiles(n, tile_rows(p, 1)):
         own, z = labels[tile], coordinates.to_model(rows[tile])

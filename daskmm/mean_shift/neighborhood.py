@@ -26,7 +26,7 @@ FloatArray = NDArray[np.float64]
 Labels = NDArray[np.int32]
 
 # If no representative gets more than the first share of its kernel sum from others, steps are
-# lengthened until the longest is the second share of the distance to those others.
+# lengthened, until the longest covers the second share of the distance to those others.
 _DRIFTING, _STRIDE = 0.01, 0.05
 # Number of tasks of a sweep. Each task returns sums as large as all positions; this number suffices
 # to keep threads equally busy.
@@ -40,7 +40,7 @@ class Shift:
     bandwidth: float
     self_term: bool  # whether a row is its own neighbour
     merge_tol: float
-    seed: int  # of the grid that finds representatives to merge
+    seed: int  # seed of the grid that finds representatives to merge
     lazy: bool  # whether the active dask scheduler computes, and not threads of this process
     # Mask of the representatives on which convergence depends; all by default.
     watched: NDArray[np.bool_] | None = None

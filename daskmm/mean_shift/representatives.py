@@ -23,10 +23,9 @@ def stragglers(
     """Return the mask of the groups of rows that are stragglers, far from all others.
 
     They are the groups with less than the least weight, if together they have little weight. If
-    they have more, clusters are still forming, or the bandwidth is far too small. If it is known
-    how much weight the kernel has merged in each group, without rows that only share its
-    micro-cluster (`met`), a small group is a straggler unless that weight reaches the least one,
-    too.
+    they have more, clusters are still forming, or the bandwidth is far too small. `met` is the
+    weight that the kernel has merged in each group, without rows that only share its micro-cluster.
+    A small group is a straggler also if this part of its weight is below the least one.
     """
     small = weights < least
     if met is not None:
@@ -41,7 +40,7 @@ class Representatives:
     """Rows that have merged, as one point each."""
 
     positions: FloatArray  # y_r in the model's coordinates, (n, n_features)
-    row_sums: FloatArray  # Σ v_i x_i over the rows of each, (n, n_features)
+    row_sums: FloatArray  # Σ v_i x_i over the merged rows, (n, n_features)
     multiplicity: FloatArray  # c_r = Σ v_i over these rows, positive, (n,)
     # Part of c_r that is left out if rows are not their own neighbours: one copy of the row,
     # min(v_i, 1), averaged over the rows.

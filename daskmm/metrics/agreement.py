@@ -189,7 +189,7 @@ class Contingency:
     """Counts of label pairs in some rows, which can be added."""
 
     true: NDArray  # distinct labels of one labeling, sorted
-    pred: NDArray  # those of the other one
+    pred: NDArray  # distinct labels of the other one, sorted
     table: csr_array  # number of rows with each pair of labels, (len(true), len(pred))
 
     @classmethod

@@ -201,8 +201,8 @@ def silhouette_score(
 
     Notes
     -----
-    If values are missing, the distance of two rows is the sum over the features that both have,
-    times the weight of all features over that of these, as in
+    If values are missing, the distance of two rows is summed over the features that both have, and
+    scaled up to the weight of all features, as in
     :func:`sklearn.metrics.pairwise.nan_euclidean_distances`.
 
     References
@@ -352,7 +352,7 @@ def _silhouettes(
     rows, labels = _checked(block, start, X, labels)
     own = np.searchsorted(names, labels)
     if len(labels) and (own.max() >= len(names) or (names[own] != labels).any()):
-        raise ValueError(f"labels contain numbers that have no center, such as {labels.max()}.")
+        raise ValueError(f"labels contain numbers that have no centre, such as {labels.max()}.")
     values = []
     step = max(1, _DISTANCES // len(centers))
     for part in (slice(at, at + step) for at in range(0, len(rows), step)):

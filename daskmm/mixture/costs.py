@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from daskmm.data.blocks import Layout, Position
+from daskmm.data.blocks import Block, Layout
 from daskmm.engine.speed import fastest, loading_seconds
 from daskmm.kmeans.costs import TRIAL_STEPS as STEPS_OF_CENTERS
 from daskmm.kmeans.costs import VALUE_SECONDS, step_seconds
@@ -38,7 +38,7 @@ class MixtureCosts:
     layout: Layout
     settings: Settings
     n_sample: int  # rows of the sample
-    threads: int  # of a worker
+    threads: int  # number of threads of a worker
 
     @property
     def _n(self) -> int:
@@ -60,7 +60,7 @@ class MixtureCosts:
         state = replace(state, partial=own.partial, degrees=tails)
         if own.partial:
             rows[:, 1:][rng.random((n, p - 1)) < _MISSING] = np.nan
-        seconds = fastest(lambda: block_sums(rows, None, Position(0, 0), (state,)))
+        seconds = fastest(lambda: block_sums(Block(rows), (state,)))
         return seconds / n
 
     @property

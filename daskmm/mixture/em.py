@@ -11,7 +11,7 @@ from scipy.special import logsumexp, softmax
 
 from daskmm.compiled import library
 from daskmm.compiled import mixture as loops
-from daskmm.data.blocks import Position, row_blocks
+from daskmm.data.blocks import Block, row_blocks
 from daskmm.data.validation import check_domain, check_empty, check_finite
 from daskmm.engine.passes import Passes, one_blas_thread
 from daskmm.kmeans.sums import PerStart
@@ -120,24 +120,18 @@ def stated(components: Components, partial: bool) -> MixtureState:
     )
 
 
-def block_sums(
-    rows: NDArray,
-    weights: FloatArray | None,
-    position: Position,
-    states: tuple[MixtureState, ...],
-) -> PerStart[EMSums]:
+def block_sums(block: Block, states: tuple[MixtureState, ...]) -> PerStart[EMSums]:
     """Compute the sums of an EM step over one block, for every start."""
-    return PerStart(tuple(_sums(rows, weights, position, state) for state in states))
+    return PerStart(tuple(_sums(block, state) for state in states))
 
 
-def _sums(
-    rows: NDArray, weights: FloatArray | None, position: Position, state: MixtureState
-) -> EMSums:
-    gaps = state.partial and has_gaps(rows, position)
+def _sums(block: Block, state: MixtureState) -> EMSums:
+    rows, weights = block.rows, block.weights
+    gaps = state.partial and has_gaps(block)
     if library.available() and not gaps:
         found = loops.mixture_sums(rows, weights, _prepared(state), _NEGLIGIBLE)
         if found is None:
-            raise _too_far(rows, position)
+            raise _too_far(block)
         return found
     k, p = state.means.shape
     sums_of = em_sums_with_gaps if gaps else em_sums
@@ -146,7 +140,7 @@ def _sums(
         own = None if weights is None else weights[part]
         total += sums_of(rows[part].astype(np.float64), own, state)
     if not np.isfinite(total.log_likelihood):
-        raise _too_far(rows, position)
+        raise _too_far(block)
     return total
 
 
@@ -159,21 +153,22 @@ def _prepared(components: Components) -> loops.Components:
     return loops.Components(means, constants, factors, None, degrees)
 
 
-def has_gaps(rows: NDArray, position: Position) -> bool:
+def has_gaps(block: Block) -> bool:
     """Return whether a block has missing values; raise for rows without any value."""
+    rows = block.rows
     missing = np.isnan(rows) if rows.dtype.kind == "f" else np.zeros((0, 1), bool)
     if missing.any():
-        check_domain(rows, position, 0, SquaredEuclidean, True)
-        check_empty(rows, None, position, SquaredEuclidean)
+        check_domain(rows, block.position, 0, SquaredEuclidean, True)
+        check_empty(replace(block, weights=None), SquaredEuclidean)
     return bool(missing.any())
 
 
-def _too_far(rows: NDArray, position: Position) -> ValueError:
+def _too_far(block: Block) -> ValueError:
     """Return the error for a block in which a row has no density."""
-    check_finite(rows.astype(np.float64), position)
+    check_finite(block.rows.astype(np.float64), block.position)
     return ValueError(
         f"Input X has values so far from all components that their density vanishes, in the block "
-        f"from {position.of_row(0)}. Remove outliers, or take a larger reg_covar."
+        f"from {block.position.of_row(0)}. Remove outliers, or take a larger reg_covar."
     )
 
 
@@ -186,34 +181,32 @@ def sample_problem(
     return MixtureProblem(passes, float(weights.sum()), reg_covar, tol, exact=False)
 
 
-def log_likelihood(
-    rows: NDArray, weights: FloatArray | None, position: Position, components: MixtureState
-) -> FloatArray:
+def log_likelihood(block: Block, components: MixtureState) -> FloatArray:
     """Return Σ w log p(x) and Σ w of one block."""
-    densities = log_densities_of(rows, position, components)
-    if weights is None:
-        return np.array([densities.sum(), len(rows)])
-    return np.array([weights @ densities, weights.sum()])
+    densities = log_densities_of(block, components)
+    if block.weights is None:
+        return np.array([densities.sum(), len(densities)])
+    return np.array([block.weights @ densities, block.weights.sum()])
 
 
 # Values of each row that depend on the components
 
 
-def labels_of(rows: NDArray, position: Position, components: MixtureState) -> NDArray[np.int32]:
+def labels_of(block: Block, components: MixtureState) -> NDArray[np.int32]:
     """Return the component of the largest responsibility of each row, the first in a tie."""
-    out = np.empty(len(rows), dtype=np.int32)
-    return _filled("labels", rows, position, components, out)
+    out = np.empty(len(block.rows), dtype=np.int32)
+    return _filled("labels", block, components, out)
 
 
-def log_densities_of(rows: NDArray, position: Position, components: MixtureState) -> FloatArray:
+def log_densities_of(block: Block, components: MixtureState) -> FloatArray:
     """Return log p(x) of each row."""
-    return _filled("densities", rows, position, components, np.empty(len(rows)))
+    return _filled("densities", block, components, np.empty(len(block.rows)))
 
 
-def responsibilities_of(rows: NDArray, position: Position, components: MixtureState) -> FloatArray:
+def responsibilities_of(block: Block, components: MixtureState) -> FloatArray:
     """Return the responsibility of each component for each row; they sum to 1 for each row."""
-    out = np.empty((len(rows), len(components.means)))
-    return _filled("responsibilities", rows, position, components, out)
+    out = np.empty((len(block.rows), len(components.means)))
+    return _filled("responsibilities", block, components, out)
 
 
 # Definitions of these values as functions of log π_j N(x_i; μ_j, Σ_j), of shape (n_rows,
@@ -225,20 +218,18 @@ _BY_JOINT: dict[str, Callable[[FloatArray], NDArray]] = {
 }
 
 
-def _filled(
-    what: str, rows: NDArray, position: Position, components: MixtureState, out: NDArray
-) -> NDArray:
+def _filled(what: str, block: Block, components: MixtureState, out: NDArray) -> NDArray:
     """Fill `out` with a result for each row of a block; return it."""
-    gaps = components.partial and has_gaps(rows, position)
+    rows, gaps = block.rows, components.partial and has_gaps(block)
     if library.available() and not gaps:
         if not loops.fill_memberships(rows, _prepared(components), **{what: out}):
-            raise _too_far(rows, position)
+            raise _too_far(block)
         return out
     k, p = components.means.shape
     densities_of = log_joint_densities_with_gaps if gaps else log_joint_densities
     for part in tiles(len(rows), tile_rows(p, k)):
         joint = densities_of(rows[part].astype(np.float64), components)
         if not np.isfinite(joint.max(axis=1)).all():
-            raise _too_far(rows, position)
+            raise _too_far(block)
         out[part] = _BY_JOINT[what](joint)
     return out

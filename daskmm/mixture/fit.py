@@ -31,9 +31,9 @@ FloatArray = NDArray[np.float64]
 KEPT, SAMPLE_STEPS = 3, 200
 # Tolerance on the sample, as a share of `tol`, or of the usual tolerance if `tol` is 0.
 _SAMPLE_TOL, _USUAL_TOL = 0.1, 1e-3
-# Least numbers of rows of a component: of any component, of one that has a covariance or degrees of
-# freedom of its own, and for each feature of a covariance matrix. Runs with smaller components come
-# last in the comparison of runs.
+# A component has at least the first number of rows. With a covariance or degrees of freedom of its
+# own, it has at least the second number; with a covariance matrix, plus the third number for each
+# feature. Runs with smaller components come last in the comparison of runs.
 _LEAST, _LEAST_OF_OWN, _LEAST_PER_FEATURE = 1, 3, 2
 # Robust standard deviations at which features are clipped to find starts of t distributions.
 _REACH = 5.0
@@ -52,15 +52,15 @@ class MixtureFit:
     context: FitContext
     rng: np.random.RandomState
     settings: Settings
-    seed: int = 0  # of the sample and of the starts
-    survey: Survey = MADE_LATER  # in standardised coordinates
+    seed: int = 0  # seed of the sample and of the starts
+    survey: Survey = MADE_LATER  # survey in standardised coordinates
     # Bayesian information criterion of each covariance type; empty if it is not chosen.
     criteria: dict[str, float] = field(default_factory=dict)
     starts: Sequence[MixtureState] = ()
     # EM runs on the sample, the best first; after the passes over the table, the run from which
     # they started.
     runs: Sequence[Run[MixtureState]] = ()
-    result: Outcome[MixtureState] = MADE_LATER  # of EM over the table
+    result: Outcome[MixtureState] = MADE_LATER  # outcome of EM over the table
 
     @property
     def sample(self) -> tuple[FloatArray, FloatArray]:
@@ -74,7 +74,7 @@ class MixtureFit:
         return len(self.survey.sample.rows)
 
     def whole_sample(self, state: MixtureState | None = None) -> tuple[FloatArray, FloatArray]:
-        """Return the sample with expected values for missing ones: by default those of all rows."""
+        """Return the sample with expected values (means without a state) for missing ones."""
         rows, weights = self.sample
         if not (self.settings.partial and np.isnan(rows).any()):
             return rows, weights

@@ -33,9 +33,9 @@ registered(EMSums)
 class EMRecord:
     """Sums over the rows of one or several calls."""
 
-    n_rows: int  # not faded
+    n_rows: int  # number of rows, which does not fade
     weight: float  # sum of their sample weights
-    sums: EMSums  # of an E-step
+    sums: EMSums  # sums of an E-step
     # Centres to which the sums refer, one per component.
     means: FloatArray
     kept: float = 1.0  # share of their weights that the rows still have after fading

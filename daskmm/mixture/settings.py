@@ -27,8 +27,8 @@ _LEAST_ROWS = 10_000
 class Given:
     """Starting components that the user gives, completely or in part."""
 
-    shares: FloatArray | None = None  # (n_components,)
-    means: FloatArray | None = None  # (n_components, n_features)
+    shares: FloatArray | None = None  # shares of the components, (n_components,)
+    means: FloatArray | None = None  # means of the components, (n_components, n_features)
     precisions: FloatArray | None = None  # inverse covariances, in the shape of the covariance type
 
     @property
@@ -60,7 +60,7 @@ class Settings:
 
     n_components: int  # the number, or the largest one that may be chosen
     covariance_type: str  # "full", "tied", "diag" or "spherical"
-    reg_covar: float  # added to all variances
+    reg_covar: float  # number that is added to all variances
     tol: float  # least gain of the mean log-likelihood; a step that gains less ends the fit
     max_iter: int  # EM steps over the table
     n_starts: int  # starts on the sample; 0 if the components are given

@@ -14,15 +14,13 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.data.blocks import Position
+from daskmm.data.blocks import Block
 from daskmm.mixture.em import MixtureState, block_sums, responsibilities_of
 from daskmm.mixture.starts import labelled_components
 from daskmm.numerics.gaussians import EMSums, SingularComponentError, maximized
 
 FloatArray = NDArray[np.float64]
 
-# Position of the sample, which is one block.
-_HERE = Position(0, 0)
 # Splits of all components are compared after _FIRST_STEPS EM steps, and those that are combined
 # with mergers get _STEPS in all. They leave out rows with smaller responsibilities than
 # _NEGLIGIBLE.
@@ -49,7 +47,7 @@ def splits(
     rows: FloatArray, weights: FloatArray, state: MixtureState, reg_covar: float, n_splits: int
 ) -> list[Split]:
     """Return the splits that gain most, the most gainful first; rows are in the input's units."""
-    shares = responsibilities_of(rows, _HERE, state) * weights[:, None]
+    shares = responsibilities_of(Block(rows), state) * weights[:, None]
     found = []
     for component in range(len(state.means)):
         kept = shares[:, component] > _NEGLIGIBLE * weights
@@ -119,7 +117,7 @@ def _after(
 
 
 def _sums(rows: FloatArray, weights: FloatArray, state: MixtureState) -> EMSums:
-    return block_sums(rows, weights, _HERE, (state,)).records[0]
+    return block_sums(Block(rows, weights), (state,)).records[0]
 
 
 def replaced(
@@ -159,7 +157,7 @@ def _merged(state: MixtureState, pair: tuple[int, int]) -> tuple[MixtureState, f
     one = _one(kind, mean, np.asarray(within + between)[None])
     # log det U is −½ log det Σ.
     loss = float(shares @ state.log_determinants[own]) - share * float(one.log_determinants[0])
-    # If the two are apart, merging also loses the information to which of them a row belongs.
+    # If the two are apart, merging also loses the information which of the two a row belongs to.
     return one, loss - float(share * _entropy(shares / share))
 
 

@@ -60,8 +60,8 @@ def starting_labels(
     """Cluster the standardised rows of a sample, once per seed.
 
     The method "kmeans" takes power k-means for every other seed, beginning with the first, and
-    "k-means++" for the rest, so that starts differ more; "k-means++" takes the nearest of rows that
-    k-means++ draws, and "random_from_data" the nearest of random rows.
+    "k-means++" for the rest, so that starts differ more; "k-means++" labels each row by the nearest
+    of the rows that k-means++ draws, and "random_from_data" by the nearest of random rows.
     """
     annealed = list(seeds[::2]) if method == "kmeans" else []
     found = iter(power_labels(rows, weights, n_components, annealed) if annealed else [])

@@ -87,7 +87,7 @@ class _States:
         """Write a new state, and remove all but the last ones."""
         self.folder.mkdir(parents=True, exist_ok=True)
         number, names = max(self.own, default=0) + 1, self.names()
-        while _name(number) in names:  # a damaged state, or something else
+        while _name(number) in names:  # this is a damaged state, or something else
             number += 1
         write_state(self.folder / _name(number), value)
         if self._mirror is not None:
@@ -167,7 +167,7 @@ class Checkpoint(Journal):
             )
         self._refuse(differences(former["parameters"], self.parameters))
         for older in (each for each in numbers if each < number):
-            with contextlib.suppress(ValueError):  # it stays, as it may be of another fit
+            with contextlib.suppress(ValueError):  # the state stays, as it may be of another fit
                 self._states.read(older)
         self.stages = former.pop("stages")
         self.seconds, self.n_iter = former["seconds"], former["n_iter"]
@@ -224,7 +224,7 @@ class Checkpoint(Journal):
 
     def _withdraw(self) -> None:
         """Remove the files of a fit that could not start."""
-        with contextlib.suppress(OSError):  # must not replace the error of the fit
+        with contextlib.suppress(OSError):  # an error here must not replace that of the fit
             self._states.remove()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -258,7 +258,7 @@ class Checkpoint(Journal):
             # The input cannot be used: nobody will resume this fit.
             self._withdraw()
         elif self._unwritten and self.data:
-            with contextlib.suppress(OSError):  # must not replace the error of the fit
+            with contextlib.suppress(OSError):  # an error here must not replace that of the fit
                 self._write()
         reason = error or stopped
         if reason is not None and self._states.own:
@@ -308,7 +308,7 @@ def remove_checkpoint(path: str | Path) -> None:
             shutil.rmtree(states.folder / _work_of(states.read(number)), ignore_errors=True)
     states.remove()
     if not is_remote(path):
-        with contextlib.suppress(OSError):  # not empty
+        with contextlib.suppress(OSError):  # the folder is not empty
             states.folder.rmdir()
     if left := names_in(path):
         logger.warning("%s stays: %s is not a state that can be read.", path, sorted(left)[0])

@@ -47,8 +47,8 @@ FEW_COINCIDENT = 0.01
 # Costs that differ by less than this share of the objective's terms count as equal.
 EQUALLY_GOOD = 1e-9
 
-# The last so many iterations before `max_iter` use the last factor of `relaxations`, except for the
-# very last one, which goes to the means.
+# This many iterations before `max_iter` use the last factor of `relaxations`, except for the very
+# last one, which goes to the means.
 _LAST_RELAXED = 4
 
 Callback = Callable[[IterationRecord], object]
@@ -79,7 +79,7 @@ class Schedule:
     ends_at_means: bool = True
 
     def relaxation(self, n_hard: int, n_left: int) -> float:
-        """Return ω of the next hard step, after `n_hard` of them with `n_left` iterations left."""
+        """Return ω of the next hard step, given the hard steps so far and the iterations left."""
         if not self.relaxations or (n_left <= 1 and self.ends_at_means):
             return 1.0
         last = len(self.relaxations) - 1

@@ -43,7 +43,7 @@ def _described(value: Any) -> Any:
         return value.item()
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    if hasattr(value, "cluster_centers_"):  # a model to start from
+    if hasattr(value, "cluster_centers_"):  # the fit starts from a model
         value = value.cluster_centers_
     if isinstance(value, np.random.RandomState | np.random.Generator):
         return "a generator"

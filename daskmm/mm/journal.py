@@ -48,7 +48,7 @@ class Pace:
         return cls(seconds=seconds)
 
     def due(self, iterations: int, since: float) -> bool:
-        """Return whether it is due, given iterations and start time (of the monotonic clock)."""
+        """Return whether something is due, given iterations and a start time (monotonic clock)."""
         if self.iterations is not None:
             return iterations >= self.iterations
         return self.seconds is not None and time.monotonic() - since >= self.seconds

@@ -52,7 +52,7 @@ def _always(fit: Any) -> bool:
 class Stage(Generic[F]):
     """One part of a fit."""
 
-    name: str  # in the journal, in progress reports and in plans
+    name: str  # name in the journal, in progress reports and in plans
     # Takes the fit so far, and returns it with the result of this stage. The journal of the fit has
     # entered the stage by then.
     run: Callable[[F], F]
@@ -68,7 +68,7 @@ class Stage(Generic[F]):
 class Repeat(Generic[F]):
     """Stages that are repeated until a condition holds, or the fit has been asked to stop."""
 
-    stages: Sequence[Stage[F] | Repeat[F]]  # of one round
+    stages: Sequence[Stage[F] | Repeat[F]]  # stages of one round
     until: Callable[[F], bool]  # returns whether the fit so far needs no further round
     most: int  # the largest number of rounds
     # Returns the `Cost` of all rounds; by default the cost of one round.

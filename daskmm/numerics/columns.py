@@ -88,4 +88,4 @@ class MixedCoordinates:
         """Transform centres to means and shares."""
         found = (centers - self.shift) * self.scale + self.mean
         is_share = np.isin(self.expansion.kinds, (FLAG, CATEGORY))[self.expansion.groups]
-        return np.where(is_share, found.clip(0.0, 1.0), found)  # without rounding errors
+        return np.where(is_share, found.clip(0.0, 1.0), found)  # clipping removes rounding errors

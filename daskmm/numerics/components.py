@@ -26,7 +26,7 @@ def projection(n_features: int) -> FloatArray:
 
 
 def close_edges(a: FloatArray, b: FloatArray, tol: float) -> Edges:
-    """Return edges with the components of the graph of points at most `tol` apart.
+    """Return edges whose graph has the same components as that of all points within `tol`.
 
     Only tiles of points whose projections are near are compared, and each tile keeps only as many
     edges as connect its components.

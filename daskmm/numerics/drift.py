@@ -109,8 +109,8 @@ def in_units(
 ) -> tuple[FloatArray, FloatArray]:
     """Return the statistics of a batch in standard deviations, and their sampling variances.
 
-    The variance is infinite if there are fewer than `LEAST_ROWS` rows. For a batch that is wider
-    than the reference, the variance of its own rows is used.
+    The variance is infinite if there are fewer than `LEAST_ROWS` rows. If the rows of a batch vary
+    more than those of the reference, their own variance is used.
     """
     values, variances, rows = batch.statistics()
     enough = rows >= LEAST_ROWS

@@ -130,8 +130,8 @@ def deviation(
     `ENOUGH` seasons, on trend and season. A batch is weighted by the inverse of its variance, which
     is the sum of the sampling variance of its rows and the variance between batches. The residuals
     give the latter, unless it is given. Residuals that stay on one side for some time make the
-    error of a season's mean larger. These variances are moderated over all statistics, but where
-    trend and season are estimated, those of each mask `apart` only among themselves.
+    error of a season's mean larger. These variances are moderated over all statistics together;
+    where trend and season are estimated, they are moderated within each mask of `apart`.
     """
     full = seasonal & (np.isfinite(before.variances).sum(axis=0) >= ENOUGH * season)
     found = _deviation(before, recent, season, False, between)

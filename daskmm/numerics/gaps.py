@@ -40,7 +40,8 @@ FloatArray = NDArray[np.float64]
 # tested on the second.
 Halves = tuple[NDArray[np.int64], NDArray[np.int64]]
 
-# Thresholds of a gap: the density between two groups relative to theirs, and the evidence.
+# Thresholds of a gap: the density between two groups relative to that of the groups, and the
+# evidence.
 DENSITY, EVIDENCE, PER_FEATURE = 0.65, 2.4, 5.0
 # Largest overlap; also the overlap of groups whose medians are not in the order of their means.
 WIDEST = 10.0
@@ -60,7 +61,7 @@ _LEAST_WITHIN = 1e-6
 class Scatter(NamedTuple):
     """The rows that are divided into groups."""
 
-    rows: FloatArray  # in any units, (n_rows, n_features)
+    rows: FloatArray  # rows in any units, (n_rows, n_features)
     weights: FloatArray  # number of rows for which each row counts, (n_rows,)
     # Covariance within groups, (n_features, n_features); the covariances of small groups are shrunk
     # towards it.
@@ -143,7 +144,7 @@ def _overlaps(data: Scatter, pairs: Sequence[tuple[_Group, _Group]]) -> FloatArr
     n, found = np.array([a.sizes.sum() + b.sizes.sum() for a, b in pairs]), lengths.min(axis=1) > 0
     axes /= np.where(found[:, None], lengths, 1.0)[..., None]
     starts = (axes * means[:, 0]).sum(axis=2)
-    # A direction that one half gave is tested on the other: two parts of each group of a pair.
+    # Each group of a pair has two parts: a direction found on one half is tested on the other.
     parts = [group.halves[1 - half] for pair in pairs for group in pair for half in (0, 1)]
     counts = np.array([len(part) for part in parts])
     rows, part = np.concatenate(parts), np.repeat(np.arange(len(parts)), counts)
@@ -186,7 +187,8 @@ class Merging(NamedTuple):
 
     # Overlap of the two groups that were merged next, for each number of groups down to 2.
     overlaps: dict[int, float]
-    # Row numbers of the groups that gaps divide; a single group if there are no gaps.
+    # Row numbers of each group that gaps separate from the others; a single group if there are no
+    # gaps.
     groups: list[Halves]
 
 

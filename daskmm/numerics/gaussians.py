@@ -43,8 +43,8 @@ class Components:
     # "full" (one matrix per component), "tied" (one for all), "diag" (one variance per component
     # and feature) or "spherical" (one variance per component).
     covariance_type: str
-    shares: FloatArray  # they sum to 1, (n_components,)
-    means: FloatArray  # (n_components, n_features)
+    shares: FloatArray  # shares, which sum to 1, (n_components,)
+    means: FloatArray  # means of the components, (n_components, n_features)
     # (n_components, n_features, n_features), (n_features, n_features), (n_components, n_features)
     # or (n_components,), depending on the type.
     covariances: FloatArray
@@ -99,7 +99,7 @@ class Components:
     @property
     def constants(self) -> FloatArray:
         """Logarithm of share times density at the mean, of shape (n_components,)."""
-        with np.errstate(divide="ignore"):  # a share of 0
+        with np.errstate(divide="ignore"):  # a share may be 0
             shares = np.log(self.shares)
         p = self.means.shape[1]
         if self.degrees is not None:

@@ -67,7 +67,7 @@ def _independent_densities(rows: FloatArray, components: Components) -> FloatArr
     """Return joint log densities of components whose features are independent."""
     held = ~np.isnan(rows)
     scale = components.deviations
-    with np.errstate(divide="ignore"):  # a share of 0
+    with np.errstate(divide="ignore"):  # a share may be 0
         joint = np.log(components.shares) + held @ (np.log(scale) - 0.5 * math.log(2 * math.pi)).T
     for j, mean in enumerate(components.means):
         whitened = np.where(held, (rows - mean) * scale[j], 0.0)

@@ -56,7 +56,7 @@ def normal_scores(rows: FloatArray, weights: FloatArray) -> FloatArray:
 
 
 def resolution(rows: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return how much of a normal number each feature's value tells, compared with distinct values.
+    """Return the share of a normal number's variance that the values of each feature determine.
 
     Values are taken for normal numbers that were rounded and kept their order. A value with the
     share s of the weight says that its number lies between two quantiles, and the means of the

@@ -143,7 +143,7 @@ def finite_block(kernel: Kernel, x: FloatArray, y: FloatArray, where: str = "") 
     The message names the kernel, the part `where` of the matrix, and the first such entry.
     """
     values = kernel.block(x, y)
-    # A sum is finite unless an entry is not, or it overflows; only then is each one tested.
+    # If the sum is finite, so are all entries; otherwise each entry is tested.
     with np.errstate(over="ignore", invalid="ignore"):
         total = values.sum()
     if not np.isfinite(total) and not np.isfinite(values).all():

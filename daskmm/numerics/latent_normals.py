@@ -83,7 +83,7 @@ def _of_season(pairs: FloatArray, rng: np.random.Generator) -> FloatArray:
 
 
 def _of_levels(values: FloatArray, weights: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Draw a normal number for each level except the rarest: low if the row has the level."""
+    """Draw a normal number per level except the rarest; it is low if the row has the level."""
     held, left = values > 0.5, np.ones(len(values), dtype=np.bool_)
     shares = weights @ held / weights.sum()
     order = np.argsort(-shares, kind="stable")[: max(1, len(shares) - 1)]

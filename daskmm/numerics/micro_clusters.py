@@ -103,8 +103,8 @@ class MicroClusters:
         np.minimum(kernel, self.largest, out=kernel)
         with np.errstate(divide="ignore"):
             kernel[rows, own] = self.largest[own] + np.log(own_share)
-        # Each point has its own scale, so that far neighbours do not underflow: the nearest one
-        # counts.
+        # The nearest neighbour sets the scale of each point, so that sums over far neighbours do
+        # not underflow.
         kernel -= np.maximum(kernel.max(axis=1), -np.finfo(np.float64).max)[:, None]
         exponentiate(kernel)
         itself = kernel[rows, own] * self.masses[own, 0]

@@ -17,8 +17,8 @@ FloatArray = NDArray[np.float64]
 
 # Bytes of the temporaries of a tile. Tiles that stay in a core's cache are fastest.
 TILE_BYTES = 4 << 20
-# Bytes of the temporaries of a tile of sparse rows; and the share of stored values from which a
-# tile is made dense.
+# Bytes of the temporaries of a tile of sparse rows. A tile is made dense if at least this share of
+# its values is stored.
 _SPARSE_BYTES, DENSE_FROM = 64 << 20, 0.25
 # Sums of squares between this and its inverse have all their digits.
 _LEAST_SQUARE = 1e-290
@@ -84,7 +84,7 @@ class WhitenedCoordinates:
 
     @property
     def scale(self) -> FloatArray:
-        """Ones: features are not scaled one by one."""
+        """Ones, since features are not scaled one by one."""
         return np.ones_like(self.mean)
 
     @property
@@ -115,12 +115,12 @@ class SphereCoordinates:
 
     @property
     def mean(self) -> FloatArray:
-        """Zeros: angles are those seen from the origin."""
+        """Zeros, since angles are measured at the origin."""
         return np.zeros(self.n_features)
 
     @property
     def scale(self) -> FloatArray:
-        """Ones: features are not scaled one by one."""
+        """Ones, since features are not scaled one by one."""
         return np.ones(self.n_features)
 
     def to_model(self, rows: NDArray) -> FloatArray:
@@ -182,7 +182,7 @@ def centers_in_model(coordinates: FeatureCoordinates, centers: FloatArray) -> Fl
 
 
 def tile_rows(n_features: int, n_clusters: int) -> int:
-    """Return the rows per tile for which the temporaries of one candidate fit `TILE_BYTES`.
+    """Return the rows per tile for which the temporaries of one start fit `TILE_BYTES`.
 
     Three arrays as wide as the rows (shifted, squared, weighted) and five as wide as the
     centres are in memory at once.

@@ -32,7 +32,7 @@ def is_wide(n_rows: int, n_features: int) -> bool:
 class Span(NamedTuple):
     """The space that some rows span."""
 
-    coordinates: FloatArray  # of the rows, (n_rows, n_dimensions)
+    coordinates: FloatArray  # coordinates of the rows, (n_rows, n_dimensions)
     # Indices of rows that span the space, (n_dimensions,); their coordinates are a lower triangular
     # matrix.
     basis: NDArray[np.int64]

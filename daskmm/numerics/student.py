@@ -20,7 +20,7 @@ FloatArray = NDArray[np.float64]
 # Range of the degrees of freedom ν. Variances are infinite up to 2, and from 200 on the
 # distribution is as good as normal.
 LEAST, MOST = 0.5, 200.0
-# Halvings of the range of log ν.
+# Number of halvings of the range of log ν.
 _HALVINGS = 60
 
 

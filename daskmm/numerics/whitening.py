@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
 
-# Directions with less than this share of the largest standard deviation count as rounding errors;
-# and least number of rows per direction.
+# Directions with less than this share of the largest standard deviation count as rounding errors.
+# Each direction needs at least this many rows.
 _FLAT = 1e-6
 _ROWS_PER_DIRECTION = 10
 
@@ -42,7 +42,7 @@ def without_tails(rows: FloatArray, width: float = 3.0) -> FloatArray:
 
 
 def with_short_tails(rows: FloatArray, width: float = 5.0) -> FloatArray:
-    """Put values on a logarithmic scale that are far from the median of their feature.
+    """Put values that are far from the median of their feature on a logarithmic scale.
 
     A distance d from the median becomes r (1 + log(d / r)) if it exceeds r, which is `width` robust
     standard deviations. Unlike clipping, this does not pile up the values of a tail at one place,

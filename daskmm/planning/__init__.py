@@ -9,15 +9,13 @@ from typing import Any
 
 from daskmm.data.blocks import Layout, visited_together
 from daskmm.data.names import counted
-from daskmm.engine.first_pass import SAMPLE_BYTES, SampleSizes, sample_size, sample_sizes
+from daskmm.engine.first_pass import SampleSizes, sample_size, sample_sizes
 from daskmm.engine.graph import SPLIT_EVERY
 from daskmm.engine.grouping import GROUPS_PER_THREAD
 from daskmm.engine.passes import cheaper_loaded_once
 from daskmm.engine.resources import Worker, smallest_worker, this_process
 from daskmm.gram.build import TILE_ROWS
 from daskmm.gram.costs import GramCosts
-from daskmm.gram.pairs import n_groups
-from daskmm.gram.rows import are_streamed
 from daskmm.kmeans.bounds import bounds_bytes
 from daskmm.kmeans.costs import CenterCosts
 from daskmm.kmeans.method import Method, most_polished
@@ -295,51 +293,41 @@ def gram_plan(
 
     Arguments are those of `plan`, and of `GramCosts`; starts are annealed on the Nyström features
     of the landmarks of `method`. A lazy precomputed matrix is not copied. Passes of the plan are
-    sweeps over the matrices and passes over the rows. A sweep of recomputed matrices reads streamed
-    rows several times, and their bytes count each time.
+    sweeps over the matrices and passes over the rows.
 
     It raises ValueError if rows and memberships do not fit into this process; the message has the
     numbers and what to change.
     """
     here = this_process()
-    costs = GramCosts(layout, method, n_kernels, kept, precomputed, here.threads)
+    costs = GramCosts(layout, method, n_kernels, kept, here.threads)
     passes, most, seconds = _summed(stages, costs, timed and bool(layout.n_rows))
     n, n_clusters, n_starts = layout.n_rows or 0, method.n_clusters, method.n_starts
     side = -(-n // TILE_ROWS)
     tile = 4 * min(n, TILE_ROWS) ** 2
     gram = {"memory": 8 * n**2, "recomputed": 0, "stored": 4 * n * (n + TILE_ROWS) // 2}[kept]
     threads = min(here.threads, max(side, 1))
-    streamed = are_streamed(layout) and not precomputed
-    row_bytes = 0 if precomputed or streamed else 8 * layout.n_features
-    least = n * (row_bytes + 8 * n_clusters * n_starts)
+    # Lazy rows are joined from the blocks, which are in memory as well.
+    row_bytes = 0 if precomputed else 8 * layout.n_features * (1 + layout.lazy)
     _refuse(
-        least,
+        n * (row_bytes + 8 * n_clusters * n_starts),
         here,
         f"the rows, {readable_bytes(n * row_bytes)}, and the memberships of {n_starts} start(s)",
         'Take n_landmarks="auto" where there is that parameter, fewer rows, or n_init=1',
     )
-    # The rows; memberships, products and φ of every start; a part of the products per thread.
+    # Memory holds the rows; memberships, products and φ of every start; a part of the products per
+    # thread.
     states = n * (row_bytes + 8 * n_clusters * n_starts * (6 * n_kernels + 2 * threads))
-    # The features, the kernel columns from which they are computed, and temporary arrays of their
-    # size (measured with 60,000 and 200,000 rows).
+    # Memory holds the features, the kernel columns from which they are computed, and temporary
+    # arrays of their size (measured with 60,000 and 200,000 rows).
     features = 4 * 8 * n * n_kernels * min(n, 10 * n_clusters)
-    # A tile in float64, and the temporary arrays of the kernel function.
+    # Each thread holds a tile in float64, and the temporary arrays of the kernel function.
     working = threads * 8 * tile
-    groups = min(n_groups(n, layout.n_features), max(side, 1))
-    if streamed:
-        largest = max(layout.rows or (n,)) * layout.bytes_per_row
-        _refuse_blocks(layout, largest, here)
-        # Rows of two groups, and the blocks from which they are joined.
-        group = 8 * layout.n_features * min(n, TILE_ROWS * -(-side // groups))
-        working += threads * (3 * group + _loaded_bytes(largest)) + SAMPLE_BYTES
     return Plan(
         n_rows=layout.n_rows,
         n_features=layout.n_features,
         n_blocks=side * (side + 1) // 2,
         n_starts=n_starts,
-        bytes_per_pass=n_kernels * groups * n * layout.bytes_per_row
-        if streamed and kept == "recomputed"
-        else n_kernels * gram,
+        bytes_per_pass=n_kernels * gram,
         largest_block_bytes=tile,
         passes=passes,
         max_passes=most,
@@ -448,10 +436,10 @@ def _compressed_bytes(layout: Layout, n_clusters: int, largest: int, worker: Wor
     """Return the memory of a mean shift of micro-clusters."""
     n, p, k = layout.n_rows or 0, layout.n_features, n_clusters
     threads = min(worker.threads, layout.n_blocks)
-    # Sums, deviations and squares of each cell.
+    # A record has sums, deviations and squares of each cell.
     records = _waiting_bytes(layout, threads, 3 * 8 * k * p)
     sample = 8 * p * sample_size(n, p, 1) * (_POSITION_COPIES + 2 * threads)
-    # Factors of the kernel's product, and the results of a step.
+    # Memory holds factors of the kernel's product, and the results of a step.
     blurred = 8 * k * (p * _POSITION_COPIES + 3 * TILE * threads)
     return _visited_bytes(layout, largest, threads) + max(records, sample, blurred)
 
@@ -583,9 +571,9 @@ def _centers_bytes(layout: Layout, method: Method, sizes: SampleSizes, threads: 
 
 def _sample_bytes(layout: Layout, method: Method, sizes: SampleSizes, threads: int) -> int:
     """Return the memory of the samples, and of what is computed with their rows."""
-    # Copies of the sample: as read, as float64, and one during seeding. Each start that runs at the
-    # same time has three more: in the coordinates of a restart, and two during seeding and scoring.
-    # The larger sample has two copies: as read, and one while it is concatenated.
+    # The sample has three copies: as read, as float64, and one during seeding. Each start that runs
+    # at the same time adds three: one in the coordinates of a restart, and two during seeding and
+    # scoring. The larger sample has two copies: as read, and one while it is concatenated.
     row, at_once = 8 * layout.width, min(threads, method.n_starts + method.n_hedged)
     read = 2 * layout.bytes_per_row * sizes.larger
     if not layout.sparse:
@@ -609,7 +597,7 @@ def _screening_bytes(layout: Layout, method: Method, sizes: SampleSizes) -> int:
 
 
 def _tasks(n_blocks: int, lazy: bool, threads: int) -> int:
-    """Count the tasks of a pass: one per block in memory; or groups of lazy blocks, and merges."""
+    """Count the tasks of a pass: one per block in memory, or per group and merge of lazy ones."""
     if not lazy:
         return n_blocks
     tasks = width = min(n_blocks, GROUPS_PER_THREAD * threads)

@@ -196,13 +196,13 @@ def _characters(path: str) -> frozenset[int]:
 
     try:
         font = get_font(path)
-    except (OSError, RuntimeError):  # damaged, or of an unknown format
+    except (OSError, RuntimeError):  # the font is damaged, or of an unknown format
         return frozenset()
     return frozenset(font.get_charmap() if font.scalable else ())
 
 
 def drawn_rows(model: Any, sample: Any, labels: Any) -> tuple[Any, Any]:
-    """Return rows in memory, and their labels if given: a lazy table's, evenly spread over it.
+    """Return rows in memory, and their labels if given; those of a lazy table are spread evenly.
 
     The rows of a frame are a frame, since `predict` looks at its names.
     """

@@ -48,9 +48,9 @@ class Profiles:
     # Share of each feature's variance that lies between the clusters. If the spread of the data is
     # unknown, it is the feature's share of the model's distances between centres.
     separation: FloatArray
-    weights: FloatArray  # of the features; equal if the model has none
-    names: list[str]  # of the features
-    unit: str  # of the deviations
+    weights: FloatArray  # feature weights; equal if the model has none
+    names: list[str]  # names of the features
+    unit: str  # unit of the deviations
 
     @classmethod
     def of(
@@ -72,7 +72,7 @@ class Profiles:
         if not hasattr(model, "n_features_in_") or not hasattr(model, "mean_"):
             raise ValueError(
                 f"{type(model).__name__} has no features here: its kernel is precomputed, or its "
-                "clusters belong to another model, such as the leaves_ of a ClusterTree."
+                "clusters are those of another model, such as the leaves_ of a ClusterTree."
             )
         if sample is not None:
             sample, labels = drawn_rows(model, sample, labels)
@@ -181,7 +181,7 @@ def _draw(profiles: Profiles) -> Figure:
     features = np.argsort(-profiles.separation, kind="stable")[:MOST_COLUMNS]
     names = [short_name(profiles.names[feature]) for feature in features]
     body = max(1.3, (0.25 if len(clusters) <= _MOST_COUNTS else 0.14) * len(clusters))
-    # Fonts draw characters that they lack wide or as escapes, so escapes are counted.
+    # A font draws a character that it lacks as a wide box or an escape, so escapes are counted.
     height = 1.5 + 0.075 * min(max(len(ascii(name)) for name in names), 24) + body
     width = max(5.6, 3.6 + 0.2 * len(features))
     figure = new_figure(figsize=(width, height))

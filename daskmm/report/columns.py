@@ -23,12 +23,12 @@ from daskmm.storage.readable import (
 FloatArray = NDArray[np.float64]
 Say = Callable[[float], str]
 
-# Number of bars of a histogram; shares of all rows, and of each cluster's rows, beyond its ends;
-# and least number of a cluster's rows in the sample for a histogram.
+# A histogram has _BARS bars. The share _OF_ALL of all rows, and _OF_CLUSTER of each cluster's rows,
+# may lie beyond its ends. A cluster needs at least _LEAST_ROWS rows in the sample.
 _BARS, _OF_ALL, _OF_CLUSTER, _LEAST_ROWS = 24, 0.01, 0.05, 10
 # A median is far from the mean if they differ by more than this share of the middle half's width.
 _FAR = 0.25
-# A column in which more than this share of the rows is 0 is shown by the share of the others.
+# If more than this share of a column's values is 0, the report gives the share of other values.
 _MOSTLY_ZERO = 0.6
 # Largest number of levels in a text, and of bars for levels.
 _LEVELS_SAID, _LEVELS_DRAWN = 3, 12
@@ -49,18 +49,18 @@ class Histograms:
 
 @dataclass(frozen=True)
 class Profile:
-    """A column of the data, by cluster."""
+    """What a report says of one column, for each cluster."""
 
     name: str
     what: str  # the texts are: "mean", "share", "commonest levels" or "time of the year"
     texts: list[str]  # mean, share or commonest levels of each cluster
-    overall: str  # the same of all rows
+    overall: str  # mean, share or commonest levels of all rows
     briefs: list[str]  # what a sentence says of each cluster
     # What else is known of each cluster: the ends of the middle half of its values, or the share of
     # those that are not 0.
     notes: list[str]
     shares: FloatArray | None = None  # shares that are drawn as bars, (n_clusters,)
-    histograms: Histograms | None = None  # in the sample
+    histograms: Histograms | None = None  # histograms of the sample
 
 
 def profile_of(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from daskmm.cluster._naming import value_shares, values_of_rows
 from daskmm.plot.figures import cluster_means
@@ -69,7 +69,7 @@ class Means:
         return slice(int(self.starts[column]), int(ends[column]))
 
 
-def means_of(model: Any, sizes: list[int], sampled: Sampled | None) -> Means | None:
+def means_of(model: Any, sizes: ArrayLike, sampled: Sampled | None) -> Means | None:
     """Return the means of a fitted model's clusters.
 
     The means are those of the model, if it has means of rows, or else of the sample, or else the
@@ -77,6 +77,9 @@ def means_of(model: Any, sizes: list[int], sampled: Sampled | None) -> Means | N
     """
     if not (hasattr(model, "mean_") or hasattr(model, "columns_")):
         return None
+    if not getattr(model, "trim", False):  # rows count by their sample weights
+        sizes = getattr(model, "cluster_sizes_", sizes)
+    sizes = np.asarray(sizes, dtype=np.float64)
     rows = None if sampled is None else _features_of(model, sampled.rows)
     exact = hasattr(model, "cluster_means_") and getattr(model, "distortion", None) != "cosine"
     if exact or (rows is None and hasattr(model, "cluster_centers_")):
@@ -104,23 +107,23 @@ def means_of(model: Any, sizes: list[int], sampled: Sampled | None) -> Means | N
     if not (exact and (value_shares(model) is not None or not np.isnan(rows).any())):
         overall = _moments(rows, np.ones((len(rows), 1)))[0]
     if variance is None:
-        # Few sampled rows are of long tails; each cluster counts by the share of all rows.
+        # A sample has few rows of long tails, so each cluster counts by its share of all rows.
         own = sampled.labels
         counts = np.maximum(np.bincount(own[own >= 0], minlength=len(sizes)), 1)
-        weights = (np.array(sizes) / counts)[own]
+        weights = (sizes / counts)[own]
         mean, within = _moments(rows - clusters[own], weights[:, None])
         variance = between + within + np.square(mean)
     return Means(clusters, overall, variance, shares, True, starts)
 
 
 def _shares_of_values(
-    model: Any, sizes: list[int], clusters: FloatArray, rows: FloatArray | None, sampled: Any
+    model: Any, sizes: NDArray, clusters: FloatArray, rows: FloatArray | None, sampled: Any
 ) -> FloatArray:
     """Return the share of each feature's values that each cluster has."""
     held = value_shares(model)
     if held is None and rows is not None and np.isnan(rows).any():
         held = cluster_means((~np.isnan(rows)).astype(float), sampled.labels, len(sizes))
-    counts = np.array(sizes, dtype=np.float64)[:, None] * np.ones_like(clusters)
+    counts = sizes[:, None] * np.ones_like(clusters)
     counts *= 1.0 if held is None else np.nan_to_num(held)
     return np.asarray(counts / np.maximum(counts.sum(axis=0), np.finfo(float).tiny))
 
@@ -142,6 +145,8 @@ def _moments(rows: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatAr
 
 def _variance_of(model: Any, overall: FloatArray) -> FloatArray | None:
     """Return the variance of each feature, if the model knows it."""
+    if hasattr(model, "_variance"):
+        return np.asarray(model._variance)
     if hasattr(model, "columns_"):
         expansion = model.coordinates_.expansion
         kinds = np.array([column.kind for column in model.columns_])[expansion.groups]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.cluster._fitted_centers import FittedCenters
-from daskmm.data.blocks import Position
+from daskmm.data.blocks import Block
 from daskmm.kmeans.assignment import unsquared_distances_of
 from daskmm.metrics.quality import relative_margins
 from daskmm.report.means import Sampled
@@ -20,9 +20,9 @@ FloatArray = NDArray[np.float64]
 # A row is clearly in its cluster if its centre is at most half as far as the next one, or if its
 # probability is at least this large.
 _SILHOUETTE, _PROBABILITY = 0.5, 0.9
-# Least share of such rows for which clusters are compared by it.
+# Clusters are compared by the share of such rows if it is at least this large.
 _LEAST_CLEAR = 0.005
-# Least number of a cluster's rows in the sample for a share of them.
+# The share is computed for clusters with at least this many rows in the sample.
 _LEAST_ROWS = 10
 
 
@@ -34,7 +34,8 @@ class Separation:
     # other centre: the simplified silhouette; for mixtures, the mean probability.
     score: float
     clear: float  # share of the rows that are clearly in their cluster
-    # The same of each cluster; NaN for few rows in the sample, (n_clusters,).
+    # Share of each cluster's rows that are clearly in it; NaN for few rows in the sample,
+    # (n_clusters,).
     clear_by_cluster: FloatArray
     by_probability: bool  # whether the model is a mixture
 
@@ -68,7 +69,7 @@ def separation_of(model: Any, sampled: Sampled | None) -> Separation | None:
 def _silhouettes(model: Any, sampled: Sampled) -> FloatArray:
     fitted = FittedCenters.of(model)
     rows, labels = sampled
-    distances = unsquared_distances_of(rows, Position(0, 0), fitted.coordinates, fitted.state)
+    distances = unsquared_distances_of(Block(rows), fitted.coordinates, fitted.state)
     own = np.take_along_axis(distances, labels[:, None], axis=1)[:, 0]
     np.put_along_axis(distances, labels[:, None], np.inf, axis=1)
     return relative_margins(own, distances.min(axis=1))

@@ -21,7 +21,7 @@ FloatArray = NDArray[np.float64]
 # least the share _MATTERS of its variation, and hardly differ if they explain less than _HARDLY.
 _COLUMNS, _CLUSTERS = 3, 4
 _MATTERS, _HARDLY = 0.1, 0.05
-# Shares of missing values are told by cluster if they differ so much from that of all rows.
+# A cluster's share of missing values is mentioned if it differs by this much from that of all rows.
 _DIFFERS = 0.25
 # Bounds of the silhouette, as in Kaufman & Rousseeuw, "Finding groups in data", 1990.
 _JUDGEMENTS = (

@@ -78,7 +78,7 @@ def locked(path: Path, lock: Path) -> Iterator[None]:
             _release(descriptor, lock)
     finally:
         for folder in reversed(made):
-            with contextlib.suppress(OSError):  # it is not empty
+            with contextlib.suppress(OSError):  # the folder is not empty
                 folder.rmdir()
 
 
@@ -88,7 +88,7 @@ def _make_folders(folder: Path, made: list[Path]) -> None:
     for each in reversed(missing):
         try:
             each.mkdir()
-        except FileExistsError:  # another process made it, or it is a file
+        except FileExistsError:  # another process made the folder, or there is a file
             if not each.is_dir():
                 raise
         else:
@@ -107,7 +107,7 @@ def _taken(path: Path, lock: Path) -> int:
             raise
         if named:
             return _claimed(descriptor, lock)
-        os.close(descriptor)  # its owner has just removed it
+        os.close(descriptor)  # the owner has just removed the file
 
 
 def _check_free(descriptor: int, new: bool, path: Path, lock: Path) -> None:
@@ -128,7 +128,7 @@ def _opened(path: Path, lock: Path) -> tuple[bool, int]:
     while True:
         with contextlib.suppress(FileExistsError):
             return True, os.open(lock, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_LINK, 0o666)
-        with contextlib.suppress(FileNotFoundError):  # its owner has just removed it
+        with contextlib.suppress(FileNotFoundError):  # the owner has just removed the file
             if not stat.S_ISREG(lock.lstat().st_mode):
                 raise _foreign(path, lock)
             return False, os.open(lock, os.O_RDWR | _NO_LINK)
@@ -137,7 +137,7 @@ def _opened(path: Path, lock: Path) -> tuple[bool, int]:
 def _owner(descriptor: int) -> dict[str, Any] | None:
     """Return the owner that a lock file names: {} if it is empty, None if it is no lock."""
     content = os.read(descriptor, _SIZE + 1)
-    if not content:  # its owner died before it wrote anything
+    if not content:  # the owner died before it wrote anything
         return {}
     try:
         owner = json.loads(content)

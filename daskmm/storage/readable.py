@@ -66,7 +66,7 @@ def readable_number(value: float, spread: float | None = None) -> str:
 
 def readable_share(share: float) -> str:
     """Format a share in percent, e.g. "42%", "0.4%"; "under 0.1%" is not none."""
-    share = round(share, 9) + 0.0  # without a sign
+    share = round(share, 9) + 0.0  # removes the sign of −0
     if 0 < share < 0.0005:
         return "under 0.1%"
     if 0.9995 < share < 1:
@@ -77,7 +77,7 @@ def readable_share(share: float) -> str:
 def readable_day_of_year(cos: float, sin: float) -> str:
     """Format a direction on the circle of the year, e.g. "28 May"; 1 January has the angle 0."""
     turn = math.atan2(sin, cos) / (2 * math.pi) % 1.0
-    day = date(2023, 1, 1) + timedelta(days=int(turn * 364.999))  # of a year without 29 February
+    day = date(2023, 1, 1) + timedelta(days=int(turn * 364.999))  # 2023 has no 29 February
     return f"{day.day} {_MONTHS.split()[day.month - 1]}"
 
 

@@ -64,7 +64,7 @@ def encode(value: Any, put: Callable[[str, NDArray], Any], name: str = "") -> An
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
-        return {"float": value.hex()}  # exact; valid JSON for infinities too
+        return {"float": value.hex()}  # this text is exact, and valid JSON for infinities too
     if isinstance(value, Path):
         return {"path": str(value)}
     if isinstance(value, list) and _alike(value):

@@ -17,7 +17,7 @@ from daskmm.cluster._centers import CenterClusterer
 from daskmm.cluster._fitted_centers import FittedCenters
 from daskmm.cluster._nearest import NearestCenter
 from daskmm.cluster.tree import ClusterTree
-from daskmm.data.blocks import Position, positions
+from daskmm.data.blocks import Block, Position, positions
 from daskmm.data.errors import SparseRowsError
 from daskmm.data.input import by_name, read_table
 from daskmm.data.lazy import in_memory
@@ -43,7 +43,7 @@ _TOGETHER_BYTES = 64 << 20
 class Clusters:
     """The clusters of a fitted estimator, in the form that block functions need."""
 
-    coordinates: FeatureCoordinates  # in which distances are measured
+    coordinates: FeatureCoordinates  # coordinates in which distances are measured
     state: CenterState  # centres and feature weights in these coordinates, and the distortion
     # Estimator whose `predict` assigns rows; None if each row has the nearest centre.
     model: Any = None
@@ -99,18 +99,17 @@ class Clusters:
         weights = self.state.feature_weights
         return z if weights is None else z * np.sqrt(weights)
 
-    def nearest(self, rows: NDArray, position: Position) -> tuple[NDArray[np.int32], FloatArray]:
+    def nearest(self, block: Block) -> tuple[NDArray[np.int32], FloatArray]:
         """Return the cluster of each row of a block, −1 for none, and its distance (squared)."""
         if self.model is None:
-            return nearest_of(rows, position, self.coordinates, self.state)
-        labels = np.asarray(self.model.predict(rows), dtype=np.int32)
-        apart = self.embedded(rows) - self.centers[labels]
+            return nearest_of(block, self.coordinates, self.state)
+        labels = np.asarray(self.model.predict(block.rows), dtype=np.int32)
+        apart = self.embedded(block.rows) - self.centers[labels]
         return labels, np.einsum("ij,ij->i", apart, apart)
 
     def to_centers(self, rows: NDArray) -> FloatArray:
         """Return the squared distances of some rows to all centres."""
-        place = Position(0, 0, False)
-        return squared_distances_of(rows, place, self.coordinates, self.state)
+        return squared_distances_of(Block(rows), self.coordinates, self.state)
 
 
 def _leaves(model: Any) -> Any:
@@ -194,4 +193,4 @@ def _labelled(
     rows: Any, position: Position, clusters: Clusters
 ) -> tuple[NDArray, NDArray[np.int32]]:
     rows = checked_rows(rows, position)
-    return rows, clusters.nearest(rows, position)[0]
+    return rows, clusters.nearest(Block(rows, position=position))[0]

@@ -69,7 +69,7 @@ def to_faiss(model: Any, X: Any, *, ids: Any = None) -> Any:
         filling = _lists_at(X, clusters)
     else:
         filling = _blocks_of(model, X, clusters, ids)
-    # Shifts do not change distances, and indexes without them take queries as they are.
+    # A shift does not change distances. An index without a shift takes queries as they are.
     shift = clusters.embedded(np.zeros((1, clusters.centers.shape[1])))
     d = shift.shape[1]
     metric = faiss.METRIC_INNER_PRODUCT if clusters.cosine else faiss.METRIC_L2

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.data.blocks import Position
+from daskmm.data.blocks import Block
 from daskmm.engine.passes import Passes
 from daskmm.storage.arrays import create_array
 from daskmm.storage.atomic import written_whole
@@ -25,8 +25,8 @@ _CHUNK_BYTES, _CHUNKS_PER_FILE = 512 << 10, 64
 class SortedRows:
     """The rows of a table sorted by cluster, in files that are mapped into memory."""
 
-    rows: NDArray  # in the dtype of the table, (n_rows, n_features)
-    numbers: NDArray[np.int64]  # of each row in the table, (n_rows,); they ascend within a cluster
+    rows: NDArray  # rows in the dtype of the table, (n_rows, n_features)
+    numbers: NDArray[np.int64]  # row numbers in the table, (n_rows,), ascending within a cluster
     # First row of each cluster, and the number of rows at the end, (n_clusters + 1,).
     offsets: NDArray[np.int64]
 
@@ -57,16 +57,14 @@ class SortedRows:
         return np.asarray(self.numbers[part]), np.asarray(self.rows[part])
 
 
-def counts_of_block(
-    rows: NDArray, weights: NDArray | None, position: Position, clusters: Clusters
-) -> NDArray[np.int64]:
+def counts_of_block(block: Block, clusters: Clusters) -> NDArray[np.int64]:
     """Return the number of rows of a block in each cluster."""
-    labels = clusters.nearest(rows, position)[0]
+    labels = clusters.nearest(block)[0]
     return np.bincount(labels[labels >= 0], minlength=clusters.n_clusters)
 
 
 def _mapped(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> NDArray:
-    """Return an array in a new file; no rows need no file, as a file without bytes has no map."""
+    """Return an array in a new file; without rows, in memory, as an empty file has no map."""
     return np.memmap(path, dtype, "w+", shape=shape) if shape[0] else np.empty(shape, dtype)
 
 

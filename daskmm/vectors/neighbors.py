@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from daskmm.data.blocks import Position
+from daskmm.data.blocks import Block
 from daskmm.data.lazy import in_memory
 from daskmm.data.names import counted
 from daskmm.numerics.rows import tiles
@@ -123,12 +123,11 @@ def recall(
     )
 
 
-def _rows_at(
-    rows: NDArray, weights: NDArray | None, position: Position, numbers: NDArray[np.int64]
-) -> list[NDArray]:
+def _rows_at(block: Block, numbers: NDArray[np.int64]) -> list[NDArray]:
     """Return the rows of a block that have these numbers, given in ascending order."""
-    low, high = np.searchsorted(numbers, (position.start, position.start + len(rows)))
-    return [rows[numbers[low:high] - position.start]]
+    start = block.position.start
+    low, high = np.searchsorted(numbers, (start, start + len(block.rows)))
+    return [block.rows[numbers[low:high] - start]]
 
 
 @dataclass(frozen=True)
@@ -156,9 +155,7 @@ class _Found:
 
 
 def _nearest_rows(
-    rows: NDArray,
-    weights: NDArray | None,
-    position: Position,
+    block: Block,
     clusters: Clusters,
     queries: FloatArray,
     own: NDArray[np.int64] | None,
@@ -171,16 +168,16 @@ def _nearest_rows(
     n = len(queries)
     none = np.zeros(clusters.n_clusters, dtype=np.int64)
     found = _Found(none, np.full((n, k), np.inf), np.full((n, k), -1, dtype=np.int32))
-    labels = clusters.nearest(rows, position)[0]
+    labels = clusters.nearest(block)[0]
     held = np.flatnonzero(labels >= 0)
     for part in tiles(len(held), max(_TILE**2 // max(n, 1), 16)):
         some = held[part]
-        z = clusters.embedded(rows[some])
+        z = clusters.embedded(block.rows[some])
         # The squared norm of the query is left out, since it is the same for all rows.
         distances = np.einsum("ij,ij->i", z, z) - 2.0 * (queries @ z.T)
         if own is not None:
-            places = np.searchsorted(some, own - position.start)
-            same = np.flatnonzero(np.isin(own - position.start, some))
+            places = np.searchsorted(some, own - block.position.start)
+            same = np.flatnonzero(np.isin(own - block.position.start, some))
             distances[same, places[same]] = np.inf
         each = np.broadcast_to(labels[some], distances.shape)
         sizes = np.bincount(labels[some], minlength=clusters.n_clusters)
@@ -399,8 +396,5 @@ class _Central:
         return cls(most, labels[kept], distances[kept], numbers[kept])
 
 
-def _central_rows(
-    rows: NDArray, weights: NDArray | None, position: Position, clusters: Clusters, most: int
-) -> _Central:
-    labels, distances = clusters.nearest(rows, position)
-    return _Central.of(most, labels, distances, position.numbers(len(rows)))
+def _central_rows(block: Block, clusters: Clusters, most: int) -> _Central:
+    return _Central.of(most, *clusters.nearest(block), block.numbers)

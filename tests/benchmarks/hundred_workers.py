@@ -189,10 +189,10 @@ def load(seconds, block_id=None):
     return np.full((1, 1), 1.0 + block_id[0])
 
 
-def compute(rows, weights, position, seconds, state):
+def compute(block, seconds, state):
     """Sleep, and return a record of as many numbers as the state has."""
     time.sleep(seconds * float(os.environ.get("SLOWNESS", "1")))
-    return np.full(len(state), 1.0 / rows[0, 0])
+    return np.full(len(state), 1.0 / block.rows[0, 0])
 
 
 def table_of(n_blocks, seconds):

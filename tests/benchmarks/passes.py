@@ -42,14 +42,14 @@ def interleaved(jobs, repeats=REPEATS):
     return {name: statistics.median(values[1:]) for name, values in seconds.items()}
 
 
-def near_empty(rows, weights, position, centers):
-    return np.float64(len(rows))
+def near_empty(block, centers):
+    return np.float64(len(block.rows))
 
 
-def products(rows, weights, position, centers):
+def products(block, centers):
     """The two matrix products of an iteration, and little else."""
-    scores = rows @ centers.T
-    return (scores.T @ rows).astype(np.float64)
+    scores = block.rows @ centers.T
+    return (scores.T @ block.rows).astype(np.float64)
 
 
 def forms(n_blocks, folder):
@@ -163,13 +163,13 @@ class ThrottledStore(WrapperStore):
         return found
 
 
-def repeated(rows, weights, position, centers, times):
+def repeated(block, centers, times):
     """Products, several times over, so that computing takes about as long as reading."""
-    return sum(products(rows, weights, position, centers) for _ in range(times))
+    return sum(products(block, centers) for _ in range(times))
 
 
-def read_only(rows, weights, position):
-    return rows.shape[0]
+def read_only(block):
+    return block.rows.shape[0]
 
 
 def read_ahead(folder, n_rows):

@@ -287,12 +287,30 @@ def test_existing_folder_is_refused_before_anything_is_read(tmp_path, capsys):
     assert "run exists. Choose another path" in message
 
 
-def test_an_input_that_does_not_exist_is_refused_before_anything_slow_is_imported(tmp_path):
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["nope.csv", "--out", "run"], "nope.csv does not exist."),
+        (
+            ["a.csv", "--columns", "x,y,zz", "--out", "r"],
+            "a.csv has no column 'zz'; it has 'x', 'y'.",
+        ),
+        (["a.parquet", "--keep", "zz", "--labels", "l.csv", "--out", "r"], "has no column 'zz'"),
+    ],
+)
+def test_inputs_and_columns_that_do_not_exist_are_refused_before_anything_slow_is_imported(
+    tmp_path, given, message
+):
+    frame = pd.DataFrame({"x": [1.0], "y": [2.0]})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    frame.to_parquet(tmp_path / "a.parquet")
     script = "import sys; from daskmm.cli.main import main; main(sys.argv[1:]); "
-    script += "assert not {'dask', 'sklearn'} & set(sys.modules)"
-    command = [sys.executable, "-c", script, "fit", "nope.csv", "-k", "3", "--out", "run"]
+    script += "assert not {'dask', 'pandas', 'sklearn'} & set(sys.modules)"
+    command = [sys.executable, "-c", script, "fit", *given, "-k", "3"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert done.stderr == "daskmm: error: nope.csv does not exist.\n"
+    assert done.returncode == 0
+    assert done.stderr.startswith("daskmm: error: ")
+    assert message in done.stderr
 
 
 def test_missing_extras_are_named_before_a_fit(tmp_path, npy, capsys, monkeypatch):

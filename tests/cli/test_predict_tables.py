@@ -177,19 +177,23 @@ def test_columns_of_csv_are_kept_in_parquet_as_the_numbers_that_they_are(
     rows["late"] = np.where(rows["flight"] < 60, np.nan, rows["flight"]).astype(object)
     rows = rows.assign(long="12345678901234567890", none=np.nan, signed="+1")
     rows = rows.assign(key=[f"5e{number}" for number in range(1000, 1090)], zero="-0")
+    rows["price"] = [f"{number / 4:.2f}" for number in range(90)]
+    rows["version"] = [f"1.{number}" for number in range(90)]
     rows.to_csv(tmp_path / "rows.csv", index=False)
-    kept = "id,flight,gate,score,late,long,none,signed,key,zero"
+    kept = "id,flight,gate,score,late,long,none,signed,key,zero,price,version"
     found = predicted(
         folder, f"numbers {blocks}", tmp_path / "rows.csv", "l.parquet", "--keep", kept
     )
     schema = pq.read_schema(folder / f"numbers {blocks}" / "l.parquet")
     types = ["string", "int64", "string", "double", "double", *["string"] * 4, "double"]
+    types += ["double", "string"]  # "1.1" and "1.10" would be one number
     assert [
         str(schema.field(name).type).removeprefix("large_") for name in kept.split(",")
     ] == types
     assert (found["flight"] == rows["flight"]).all()
     assert (found["score"] == rows["score"]).all()
-    assert found["id"].tolist() == rows["id"].tolist()
+    for name in ("id", "version"):
+        assert found[name].tolist() == rows[name].tolist()
     assert found["late"].isna().sum() == 60
     assert found["key"].tolist() == rows["key"].tolist()
     assert list((folder / f"numbers {blocks}").iterdir()) == [
@@ -201,6 +205,25 @@ def test_kept_columns_of_parquet_keep_their_types(folder):
     found = predicted(folder, "types", "parts", "labels.parquet", "--keep", "since")
     assert found["since"].tolist() == people()["since"].tolist()
     assert found["cluster"].dtype == np.int32
+
+
+@pytest.mark.parametrize("keep", [[], ["--keep", "all"]], ids=["labels", "all columns"])
+@pytest.mark.parametrize("chosen", [[5, 1, 88], slice(40, 70), slice(0, 30)], ids=str)
+def test_labels_of_parquet_have_the_index_that_pandas_stored(tmp_path, folder, chosen, keep):
+    """A table of chosen rows keeps their numbers, by which pandas joins the labels."""
+    rows, place = people().iloc[chosen], tmp_path / "chosen.parquet"
+    rows.to_parquet(place)
+    own = ["--columns", "a,b,c", "--labels", str(tmp_path / "fit.parquet"), *keep]
+    quick = ["-k", "2", *QUICK, "--no-pictures", "--quiet", "--out", str(tmp_path / "run")]
+    assert main(["fit", str(place), *own, *quick]) == 0
+    of_fit = pd.read_parquet(tmp_path / "fit.parquet")
+    found = predicted(folder, tmp_path / "new", place, "labels.parquet", *keep)
+    for labels in (of_fit, found):
+        pd.testing.assert_index_equal(labels.index, rows.index, exact="equiv")
+        assert [*labels] == [*(rows if keep else []), "cluster"]
+    model = daskmm.load(folder / "run" / "model")
+    expected = pd.Series(model.predict(rows), rows.index)
+    assert (rows.assign(cluster=found["cluster"])["cluster"] == expected).all()
 
 
 @pytest.mark.parametrize("out", ["labels.txt", "labels.csv.gz"])

@@ -21,7 +21,6 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 import daskmm.gram.precomputed
 from daskmm import KernelPowerKMeans, MultiKernelPowerKMeans, PowerKMeans
-from daskmm.gram import rows as gram_rows
 from daskmm.gram import sources
 from daskmm.gram.build import GramStoreError, build
 from daskmm.gram.matrices import DenseGram, Grams, RecomputedGram, StoredGram
@@ -960,7 +959,7 @@ def test_labels_whose_rows_have_no_weight_cannot_be_a_start():
         {"bandwidth": "wide"},
         {"degree": 0},
         {"coef0": np.inf},
-        {"init": "k-means||"},
+        {"init": "array"},
         {"n_landmarks": 0},
         {"n_landmarks": "many"},
         {"n_landmarks": 2.5},
@@ -1091,65 +1090,6 @@ def test_sweeps_run_on_a_distributed_cluster(tmp_path, monkeypatch, request):
         there = KernelPowerKMeans(gram=gram, **options).fit(lazy)
         np.testing.assert_array_equal(there.labels_, here.labels_)
         np.testing.assert_allclose(there.inertia_, here.inertia_, rtol=1e-6)
-
-
-@pytest.fixture
-def streamed(monkeypatch):
-    """No lazy rows are gathered; return the numbers of rows that are loaded at once."""
-    counts, load = [], gram_rows.Stretch.load
-
-    def counted(stretch):
-        loaded = load(stretch)
-        counts.append(len(loaded))
-        return loaded
-
-    monkeypatch.setattr(gram_rows, "GATHERED_BYTES", 0)
-    monkeypatch.setattr(gram_rows.Stretch, "load", counted)
-    return counts
-
-
-@pytest.mark.in_turn("make")
-@pytest.mark.parametrize("gram", ["recompute", "stored"])
-@pytest.mark.parametrize(
-    "make",
-    [KernelPowerKMeans, functools.partial(MultiKernelPowerKMeans, kernels=["rbf", "polynomial"])],
-    ids=["kernel", "multi-kernel"],
-)
-def test_rows_that_stay_in_their_blocks_give_the_same_bits(
-    make, gram, small_tiles, tmp_path, request
-):
-    lazy = da.from_array(X, chunks=((11, 0, 17, 12), 2))
-    here, there = (
-        make(3, eta=1.2, random_state=0, gram=gram if gram == "recompute" else tmp_path / place)
-        for place in ("here", "there")
-    )
-    here.fit(lazy)
-    counts = request.getfixturevalue("streamed")
-    there.fit(lazy)
-    assert isinstance(here.X_fit_, np.ndarray)
-    assert isinstance(there.X_fit_, da.Array)
-    for attribute in ("labels_", "memberships_", "objective_history_", "kernel_weights_"):
-        np.testing.assert_array_equal(getattr(there, attribute), getattr(here, attribute))
-    # Tiles of 7 rows are at most 6 groups.
-    assert max(counts) <= 7
-    assert there.n_passes_ > here.n_passes_
-    np.testing.assert_array_equal(there.predict(X), here.predict(X))
-    np.testing.assert_array_equal(there.predict(lazy).compute(), here.predict(X))
-    assert there.score(lazy) == pytest.approx(here.score(X), rel=1e-12)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("persisted", [False, True])
-def test_rows_that_stay_in_their_blocks_on_a_cluster_get_the_same_labels(
-    persisted, request, streamed
-):
-    here = quick(gram="recompute").fit(DATA)
-    request.getfixturevalue("client")
-    lazy = da.from_array(DATA, chunks=(50, 2))
-    lazy = lazy.persist() if persisted else lazy
-    there = quick(gram="recompute").fit(lazy)
-    np.testing.assert_array_equal(there.labels_, here.labels_)
-    np.testing.assert_array_equal(there.predict(lazy).compute(), here.labels_)
 
 
 def test_many_rows_go_to_landmarks_unless_the_matrix_is_asked_for(monkeypatch):

@@ -109,6 +109,17 @@ def test_the_table_has_no_means_for_a_cluster_without_rows():
     empty = model.cluster_sizes_ == 0
     assert np.isnan(model.cluster_means_[empty]).all()
     assert model.summary_["mean_0"].isna().tolist() == empty.tolist()
+    assert (model.summary_["cluster_name"] == "empty").tolist() == empty.tolist()
+
+
+def test_clusters_without_rows_are_called_empty():
+    model = quick(KMeans).fit(FRAME)
+    before = cluster_names(model)
+    model.cluster_sizes_[:2], model.cluster_means_[:2] = 0.0, np.nan
+    names = cluster_names(model)
+    assert names[:2] == ["empty", "empty (no. 2)"]
+    assert "average" not in names
+    assert len(before) == len(names)
 
 
 def test_the_table_has_centres_where_these_are_no_means():
@@ -216,7 +227,8 @@ def test_a_season_is_named_by_the_month_of_its_mean_or_as_the_whole_year():
     centers = (lengths * [np.cos(turns), np.sin(turns)]).T
     words = _words_of(Column("day:season", "day", "season"))
     signs, parts = np.array([[1.0, 0], [-1, 0], [-1, 0]]), np.array([[1.0, 0]] * 3)
-    naming = _Naming(centers, signs, parts, words, ["season"] * 2, np.full(2, 0.01))
+    no_empty = np.zeros(len(centers), dtype=bool)
+    naming = _Naming(centers, signs, parts, words, ["season"] * 2, np.full(2, 0.01), no_empty)
     assert naming.names() == ["day around February", "day around May", "day all year"]
 
 
@@ -262,7 +274,10 @@ def test_clusters_that_are_alike_have_means_in_their_names():
 def test_levels_and_flags_of_a_minority_are_only_more_often_there(kind):
     shares, mean = np.array([[0.45], [0.9], [0.1], [0.55]]), np.array([0.2, 0.6, 0.5, 0.8])[:, None]
     parts, words = np.square(shares - mean), [("records yes", "not records yes")]
-    naming = _Naming(shares, np.sign(shares - mean), parts, words, [kind], np.array([0.01]))
+    no_empty = np.zeros(len(shares), dtype=bool)
+    naming = _Naming(
+        shares, np.sign(shares - mean), parts, words, [kind], np.array([0.01]), no_empty
+    )
     assert naming.names() == [
         "more often records yes",
         "records yes",
@@ -326,3 +341,14 @@ def test_clusters_of_sparse_rows_are_named_by_high_features():
     names = cluster_names(model)
     assert all("high" in name and "low" not in name for name in names)
     assert names == cluster_names(pickle.loads(pickle.dumps(model)))
+
+
+def test_means_of_zeros_are_zero():
+    rng = np.random.default_rng(0)
+    kind = rng.integers(5, size=20_000)
+    wage = np.where(kind > 1, 700.7 * kind, 0.0) * rng.uniform(0.9, 1.1, 20_000)
+    frame = pd.DataFrame({"age": 20 + 40 * (kind % 2) + rng.normal(size=20_000), "wage": wage})
+    model = KMeans(5, standardize=True, random_state=0).fit(frame)
+    expected = frame.groupby(model.labels_)["wage"].mean()
+    assert (expected == 0).sum() == 2
+    np.testing.assert_allclose(model.summary_["mean_wage"], expected, rtol=1e-9, atol=0)

@@ -5,13 +5,17 @@ import pytest
 from hypothesis import strategies as st
 
 from daskmm.compiled import library
-from daskmm.data.blocks import Position
+from daskmm.data.blocks import Block, Position
 from daskmm.numerics.rows import Coordinates
 
 INTEGERS = [np.dtype(f"{kind}{size}") for kind in "iu" for size in (1, 2, 4, 8)]
 FLOATS = [np.dtype(name) for name in ("f4", "f8", "f2", ">f4", ">f8")]
 DTYPES = [*FLOATS, *INTEGERS, np.dtype(bool)]
-PLACE = Position(3, 1000)
+
+
+def placed(rows, weights=None):
+    """The rows as block 3 of a table, whose first row is row 1000."""
+    return Block(rows, weights, Position(3, 1000))
 
 
 def identity(p):

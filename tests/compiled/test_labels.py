@@ -9,7 +9,7 @@ from _support import n_examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiled._blocks import PLACE, forms, identity, message, sampled, without_loops
+from compiled._blocks import forms, identity, message, placed, sampled, without_loops
 from daskmm.compiled.dispatch import PreparedCenters
 from daskmm.compiled.labels import nearest_centers
 from daskmm.kmeans.assignment import _block_cost, labels_of
@@ -48,7 +48,7 @@ def served(draw):
 def test_labels_and_costs_are_the_definitions(problem):
     rows, coordinates, state = problem
     labels, smallest = nearest(problem)
-    found = labels_of(rows, PLACE, coordinates, state)
+    found = labels_of(placed(rows), coordinates, state)
     assert found.dtype == np.int32
     z = coordinates.to_model(rows)
     for i in np.flatnonzero(found != labels):
@@ -60,7 +60,7 @@ def test_labels_and_costs_are_the_definitions(problem):
     v = np.arange(len(rows)) % 3 / 2
     for weights in (None, v):
         expected = math.fsum(np.ones(len(rows)) * smallest if weights is None else v * smallest)
-        cost = _block_cost(rows, weights, PLACE, coordinates, state)
+        cost = _block_cost(placed(rows, weights), coordinates, state)
         assert cost == pytest.approx(expected, rel=1e-13, abs=0)
 
 
@@ -81,13 +81,13 @@ def test_labels_over_many_tiles_are_those_of_numpy(shape, weighted, dtype):
     rows, coordinates, centers = clustered(*shape, dtype)
     w = np.random.default_rng(5).dirichlet(np.ones(shape[1])) if weighted else None
     state = CenterState(centers, -np.inf, w)
-    found = labels_of(rows, PLACE, coordinates, state)
-    arguments = (PLACE, coordinates, state)
-    np.testing.assert_array_equal(found, without_loops(labels_of, rows, *arguments))
-    expected = without_loops(_block_cost, rows, None, *arguments)
-    assert _block_cost(rows, None, *arguments) == pytest.approx(expected, rel=1e-11)
+    found = labels_of(placed(rows), coordinates, state)
+    arguments = (coordinates, state)
+    np.testing.assert_array_equal(found, without_loops(labels_of, placed(rows), *arguments))
+    expected = without_loops(_block_cost, placed(rows), *arguments)
+    assert _block_cost(placed(rows), *arguments) == pytest.approx(expected, rel=1e-11)
     for form in forms(rows):
-        np.testing.assert_array_equal(labels_of(form, *arguments), found)
+        np.testing.assert_array_equal(labels_of(placed(form), *arguments), found)
 
 
 @given(
@@ -121,9 +121,9 @@ def test_distances_and_bounds_are_right_and_the_same_in_all_forms(n, p, k, dtype
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_blocks_that_are_copied_in_parts_have_the_same_labels(dtype):
     rows, coordinates, centers = clustered(20_011, 50, 12, dtype)
-    arguments = PLACE, coordinates, CenterState(centers, -np.inf)
-    expected = labels_of(rows, *arguments)
-    np.testing.assert_array_equal(labels_of(np.asfortranarray(rows), *arguments), expected)
+    arguments = coordinates, CenterState(centers, -np.inf)
+    expected = labels_of(placed(rows), *arguments)
+    np.testing.assert_array_equal(labels_of(placed(np.asfortranarray(rows)), *arguments), expected)
 
 
 def test_near_ties_in_single_precision_are_told_in_double():
@@ -132,7 +132,7 @@ def test_near_ties_in_single_precision_are_told_in_double():
     z = coordinates.to_model(rows)
     expected = ((z[:, None, :] - centers) ** 2).sum(axis=2).argmin(axis=1)
     state = CenterState(centers, -np.inf)
-    np.testing.assert_array_equal(labels_of(rows, PLACE, coordinates, state), expected)
+    np.testing.assert_array_equal(labels_of(placed(rows), coordinates, state), expected)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
@@ -142,7 +142,7 @@ def test_rows_between_tied_centres_go_to_the_first(dtype):
     centers = np.array([[4.0, 0.0], [0.0, 4.0], [-4.0, 0.0], [0.0, -4.0], [4.0, 0.0]])
     d = ((rows[:, None, :].astype(float) - centers) ** 2).sum(axis=2)  # exact
     coordinates = identity(2)
-    found = labels_of(rows, PLACE, coordinates, CenterState(centers, -np.inf))
+    found = labels_of(placed(rows), coordinates, CenterState(centers, -np.inf))
     np.testing.assert_array_equal(found, d.argmin(axis=1))
 
 
@@ -152,26 +152,24 @@ def test_labels_and_cost_are_right_for_rows_of_any_size(scale):
     rows = rng.integers(-9, 10, size=(5_000, 3)).astype(float)
     centers = rng.normal(size=(6, 3))
     coordinates = identity(3)
-    expected = labels_of(rows, PLACE, coordinates, CenterState(centers, -np.inf))
+    expected = labels_of(placed(rows), coordinates, CenterState(centers, -np.inf))
     exponent = round(math.log2(scale))
     # A power of 2, so that ties stay what they are.
     rows, centers = np.ldexp(rows, exponent), np.ldexp(centers, exponent)
     state = CenterState(centers, -np.inf)
-    found = labels_of(rows, PLACE, coordinates, state)
+    found = labels_of(placed(rows), coordinates, state)
     if scale > 1e-100:  # below, squares are denormal
         np.testing.assert_array_equal(found, expected)
     d = np.ldexp(((rows[:, None, :] - centers) / 2.0**exponent) ** 2, 2 * exponent).sum(axis=2)
-    assert _block_cost(rows, None, PLACE, coordinates, state) == pytest.approx(
+    assert _block_cost(placed(rows), coordinates, state) == pytest.approx(
         d.min(axis=1).sum(), rel=1e-11 if scale > 1e-100 else 1e-2
     )
     if 1e-38 < scale < 1e38:
-        narrow = labels_of(rows.astype(np.float32), PLACE, coordinates, state)
+        narrow = labels_of(placed(rows.astype(np.float32)), coordinates, state)
         np.testing.assert_array_equal(narrow, expected)
 
 
-@pytest.mark.parametrize(
-    "function", [labels_of, lambda rows, *rest: _block_cost(rows, None, *rest)]
-)
+@pytest.mark.parametrize("function", [labels_of, _block_cost])
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e160])
 @pytest.mark.parametrize("w", [None, np.array([1.0, 0.0, 0.0])], ids=["", "feature weights"])
@@ -183,8 +181,7 @@ def test_rows_that_overflow_or_are_not_finite_are_refused_in_the_words_of_numpy(
     rows = np.random.default_rng(9).normal(size=(6_000, 3)).astype(dtype)
     rows[5_432, 1] = bad
     arguments = (
-        rows,
-        PLACE,
+        placed(rows),
         identity(3),
         CenterState(np.eye(3), -np.inf, w),
     )
@@ -195,6 +192,6 @@ def test_rows_that_overflow_or_are_not_finite_are_refused_in_the_words_of_numpy(
 
 def test_no_rows_have_no_labels():
     rows = np.empty((0, 2))
-    arguments = (PLACE, identity(2), CenterState(np.eye(2), -np.inf))
-    assert labels_of(rows, *arguments).shape == (0,)
-    assert _block_cost(rows, None, *arguments) == 0.0
+    arguments = (identity(2), CenterState(np.eye(2), -np.inf))
+    assert labels_of(placed(rows), *arguments).shape == (0,)
+    assert _block_cost(placed(rows), *arguments) == 0.0

@@ -9,7 +9,7 @@ from _support import n_examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiled._blocks import PLACE, forms, message, sampled, without_loops
+from compiled._blocks import forms, message, placed, sampled, without_loops
 from daskmm import KMeans
 from daskmm.engine.first_pass import _block_moments
 from daskmm.engine.moments import Moments
@@ -80,7 +80,7 @@ def test_moments_over_many_tiles_are_those_of_numpy(shape, dtype, weighted):
     rows = np.abs(rows).astype(dtype)
     v = rng.integers(0, 3, shape[0]) * 0.3 if weighted else None
     found = Moments.of_block(rows, v)
-    assert_close_moments(found, without_loops(_block_moments, rows, v, PLACE), 1e-12)
+    assert_close_moments(found, without_loops(_block_moments, placed(rows, v), False), 1e-12)
     # Neither dtype nor order decides about a bit.
     for form in (*forms(rows), rows.astype(np.float64)):
         assert_same_bits(Moments.of_block(form, v), found)
@@ -173,16 +173,16 @@ def test_what_is_not_finite_is_refused_in_the_same_words(bad, dtype, weights, ro
     if weights == "zero in the tile":
         v[row - row % 10_000 : row - row % 10_000 + 10_000] = 0.0
     assert Moments.of_block(rows, v) is None
-    found = message(_block_moments, rows, v, PLACE)
+    found = message(_block_moments, placed(rows, v), False)
     assert f"block 3, row {row} of the block (row {1000 + row} of the data), feature 1" in found
-    assert found == message(without_loops, _block_moments, rows, v, PLACE)
+    assert found == message(without_loops, _block_moments, placed(rows, v), False)
 
 
 @pytest.mark.parametrize("largest", [1e155, 1e200, 1.7e308])
 def test_squares_that_overflow_are_left_to_numpy(largest):
     rows = np.array([[largest, 1.0], [-largest, 2.0], [largest, 3.0]])
     assert Moments.of_block(rows, None) is None
-    found = _block_moments(rows, None, PLACE)
-    assert_same_bits(found, without_loops(_block_moments, rows, None, PLACE))
+    found = _block_moments(placed(rows), False)
+    assert_same_bits(found, without_loops(_block_moments, placed(rows), False))
     with pytest.raises(ValueError, match=r"squares overflow float64 \(feature 0\)"):
         KMeans(1).fit(rows)

@@ -7,7 +7,7 @@ from _support import n_examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiled._blocks import PLACE, identity
+from compiled._blocks import identity, placed
 from daskmm.compiled import dispatch, partial
 from daskmm.compiled.dispatch import PreparedCenters, block_sums
 from daskmm.compiled.labels import nearest_centers
@@ -130,4 +130,4 @@ def test_a_row_that_is_not_finite_is_refused():
     rows, centers = embedded()
     rows[1234, 5] = np.inf
     with pytest.raises(ValueError, match="1234"):
-        labels_of(rows, PLACE, identity(96), CenterState(centers, -np.inf))
+        labels_of(placed(rows), identity(96), CenterState(centers, -np.inf))

@@ -17,10 +17,9 @@ from daskmm import (
     PowerKMeans,
     WeightedBlurringMeanShift,
 )
-from daskmm.data.blocks import Position
+from daskmm.data.blocks import Block, Position
 from daskmm.engine.changes import Watch
 from daskmm.gram import precomputed
-from daskmm.gram import rows as gram_rows
 from daskmm.kmeans.sums import CenterState, center_sums
 from daskmm.numerics.distortions.bregman import SquaredEuclidean
 from daskmm.numerics.rows import Coordinates
@@ -81,7 +80,6 @@ CHANGES = {
     "shifted": is_shifted,
     "fewer rows": is_cut,
 }
-STREAMED = {"gram": "recompute"}
 PLAIN = {"standardize": False, "random_state": 0}
 FITS = {
     "KMeans": KMeans(3, **PLAIN),
@@ -95,19 +93,13 @@ FITS = {
     "EntropyPowerKMeans": EntropyPowerKMeans(3, random_state=0, lam=1.0),
     "landmarks": KernelPowerKMeans(3, random_state=0, n_landmarks=20),
     "kernel": KernelPowerKMeans(3, random_state=0),
-    "kernel of streamed rows": KernelPowerKMeans(3, random_state=0, **STREAMED),
-    "kernels of streamed rows": MultiKernelPowerKMeans(3, random_state=0, **STREAMED),
+    "kernels": MultiKernelPowerKMeans(3, random_state=0, gram="recompute"),
     "mixture": GaussianMixture(3, random_state=0, tol=0, max_iter=4),
     "mean shift": WeightedBlurringMeanShift(1.0, random_state=0),
     "micro-clusters": WeightedBlurringMeanShift(1.0, random_state=0, n_representatives=100),
 }
 # Words that an error contains.
 SAID = "changed|shape"
-
-
-@pytest.fixture
-def streamed(monkeypatch):
-    monkeypatch.setattr(gram_rows, "GATHERED_BYTES", 0)
 
 
 def refused(estimator, X, **fit):
@@ -121,15 +113,12 @@ def refused(estimator, X, **fit):
 @pytest.mark.in_turn("change")
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("fit", FITS)
-def test_fit_to_rows_that_change_at_their_second_reading_raises(fit, change, tmp_path, request):
-    if "streamed" in fit:
-        request.getfixturevalue("streamed")
+def test_fit_to_rows_that_change_at_their_second_reading_raises(fit, change, tmp_path):
     if (fit, change) == ("KMeans cosine", "1e300"):
         pytest.skip("a row may have any length there")
     message = refused(clone(FITS[fit]), changing(CHANGES[change], tmp_path))
     if change in ("NaN", "inf", "-inf"):
-        named = "row 307 of the data" if "streamed" in fit else "block 3, row 7 of the block"
-        assert named in message
+        assert "block 3, row 7 of the block" in message
         assert "first pass" in message
 
 
@@ -245,12 +234,12 @@ def test_sums_that_overflow_though_the_values_are_in_order_are_named():
     state = CenterState(np.full((1, 3), 1e200), -np.inf)
     watch = Watch(SquaredEuclidean, partial=False, later=True)
 
-    def sums(rows, weights, position):
+    def sums(block):
         with np.errstate(over="ignore", invalid="ignore"):
-            return center_sums(rows, weights, Coordinates.identity(3), (state,))
+            return center_sums(block.rows, block.weights, Coordinates.identity(3), (state,))
 
     with pytest.raises(ValueError, match="sums of block 3 are not finite, though its values are"):
-        watch.call(sums, ROWS[:100], None, Position(3, 300))
+        watch.call(sums, Block(ROWS[:100], position=Position(3, 300)))
 
 
 # What a block's load raises
@@ -273,22 +262,14 @@ def test_error_of_a_load_names_the_block_of_those_that_are_visited_together(tmp_
     assert caught.value.__notes__ == ["This error was raised while block 3 was read."]
 
 
-def test_error_of_a_load_names_the_rows_of_a_kernel(streamed, tmp_path):
-    with pytest.raises(OSError, match="does not answer") as caught:
-        clone(FITS["kernel of streamed rows"]).fit(changing(fails, tmp_path))
-    assert caught.value.__notes__ == ["This error was raised while rows 0 to 1199 were read."]
-
-
 # On a cluster
 
 
 @pytest.mark.parametrize(
     ("fit", "change"),
-    [("KMeans", "NaN"), ("PowerKMeans", "shifted"), ("kernel of streamed rows", "inf")],
+    [("KMeans", "NaN"), ("PowerKMeans", "shifted"), ("kernel", "inf")],
 )
-def test_fit_to_rows_that_change_raises_on_a_cluster(fit, change, tmp_path, local_client, request):
-    if "streamed" in fit:
-        request.getfixturevalue("streamed")
+def test_fit_to_rows_that_change_raises_on_a_cluster(fit, change, tmp_path, local_client):
     refused(clone(FITS[fit]), changing(CHANGES[change], tmp_path))
 
 

@@ -196,6 +196,22 @@ def test_rows_of_subnormal_numbers_give_finite_centres(cls, scale):
     assert np.isfinite(found.inertia_)
 
 
+@pytest.mark.parametrize("options", [{}, {"missing": "partial"}, {"standardize": True}])
+@pytest.mark.parametrize("value", [1e10, 1e150])
+def test_a_huge_value_takes_no_digits_from_the_means_of_other_rows(options, value):
+    rows = np.vstack([X, X[:1]])
+    rows[-1, 1] = value
+    if options.get("missing"):
+        rows[3, 1] = np.nan
+    for table in (rows, lazy(rows)):
+        model = KMeans(2, random_state=0, **options).fit(table)
+        labels = computed(model.labels_)
+        for label in range(2):
+            np.testing.assert_allclose(
+                model.cluster_centers_[label], np.nanmean(rows[labels == label], axis=0), rtol=1e-9
+            )
+
+
 # Numbers that cannot be worked with
 
 

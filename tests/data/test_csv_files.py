@@ -1,6 +1,7 @@
 """csv files as other programs write them, and lines that do not fit."""
 
 import gzip
+import io
 import re
 from pathlib import Path
 
@@ -97,6 +98,26 @@ def test_blocks_beyond_the_first_of_a_file_follow_its_own_header(tmp_path, monke
     np.testing.assert_array_equal(read(f"{tmp_path}/part-*.csv"), TABLE)
 
 
+def test_headers_may_be_longer_than_what_formats_are_usually_detected_from(tmp_path):
+    names = [f"{'gene' * 10}{number}" for number in range(8000)]
+    table = np.random.default_rng(0).normal(size=(6, 8000)).round(2)
+    for part, order in (("0", 1), ("1", -1)):  # a file has its own order
+        frame = pd.DataFrame(table, columns=names).iloc[:, ::order]
+        frame.to_csv(tmp_path / f"part-{part}.csv", index=False)
+    found = open_data(f"{tmp_path}/part-*.csv")
+    np.testing.assert_array_equal(found.compute(), np.vstack([table, table]))
+    assert csv_files.estimated_rows(f"{tmp_path}/part-*.csv") == (12, False)
+
+
+def test_names_are_those_that_pandas_reads():
+    rng = np.random.default_rng(0)
+    known = ["a", "b", "a.1", "", "Unnamed: 0", " c", '"x y"', '"q""z"']
+    for size in rng.integers(2, 8, 200):
+        header = ",".join(rng.choice(known, size)) + "\n"
+        frame = pd.read_csv(io.StringIO(header), skipinitialspace=True)
+        assert csv_files._names(header, ",") == tuple(frame.columns)
+
+
 @pytest.mark.parametrize("further", [0, 1])
 def test_files_may_differ_in_columns_that_are_not_chosen(tmp_path, monkeypatch, further):
     monkeypatch.setattr(csv_files, "_BLOCK_BYTES", 500)
@@ -109,10 +130,13 @@ def test_files_may_differ_in_columns_that_are_not_chosen(tmp_path, monkeypatch, 
     for kind in ("csv", "parquet"):
         found = open_data(f"{tmp_path}/part-*.{kind}", columns=chosen).compute()
         np.testing.assert_array_equal(found, TABLE)
-    kept = open_data(f"{tmp_path}/part-*.csv", columns=[], keep=chosen[:1]).compute()
-    assert kept.columns.tolist() == chosen[:1]
-    with pytest.raises(ValueError, match=r"part-1\.csv (has 'note',|lacks) 'size'.*--columns"):
-        read(f"{tmp_path}/part-*.csv", columns=None if further else [*chosen, "size"])
+        kept = open_data(f"{tmp_path}/part-*.{kind}", columns=[], keep=chosen[:1]).compute()
+        assert kept.columns.tolist() == chosen[:1]
+        message = rf"part-1\.{kind} (has 'note',|lacks) 'size'.*--columns"
+        with pytest.raises(ValueError, match=message):
+            open_data(
+                f"{tmp_path}/part-*.{kind}", columns=None if further else [*chosen, "size"]
+            ).compute()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from daskmm.data.blocks import Position, row_blocks
+from daskmm.data.blocks import Block, Position, row_blocks
 from daskmm.data.validation import (
     check_domain,
     check_empty,
@@ -80,8 +80,9 @@ def test_values_outside_of_a_domain_are_named():
         check_domain(rows, HERE, 4, SquaredEuclidean, True)
     rows[1] = np.nan
     with pytest.raises(ValueError, match=r"without any value: block 2, row 1"):
-        check_empty(rows, None, HERE, SquaredEuclidean)
-    check_empty(rows, (np.arange(len(rows)) != 1).astype(float), HERE, SquaredEuclidean)
+        check_empty(Block(rows, position=HERE), SquaredEuclidean)
+    light = (np.arange(len(rows)) != 1).astype(float)
+    check_empty(Block(rows, light, HERE), SquaredEuclidean)
 
 
 @pytest.mark.parametrize(("n_rows", "n_clusters"), [(1, 1), (4, 4), (5, 4)])

@@ -65,8 +65,8 @@ def test_a_block_that_no_worker_can_read_is_named_after_one_attempt(
     assert len(list(tmp_path.glob("2-*"))) == 1
 
 
-def _n_rows(rows, weights, position):
-    return len(rows)
+def _n_rows(block):
+    return len(block.rows)
 
 
 def _fit(seed):
@@ -87,11 +87,13 @@ def test_frames_that_workers_shuffle_have_the_clusters_of_their_rows(client):
     lazy = dd.from_pandas(frame, npartitions=6)
     expected = KMeans(3, random_state=0).fit(frame[["a", "b", "c"]].iloc[::-1]).labels_
     shuffled = lazy.set_index("key", shuffle_method="p2p", divisions=[0, 150, 300, 450, 599])
-    labels = KMeans(3, random_state=0).fit(shuffled).labels_.compute()
+    with pytest.warns(UserWarning, match="shuffle the rows of X again in every pass"):
+        labels = KMeans(3, random_state=0).fit(shuffled).labels_.compute()
     assert labels.index.tolist() == list(range(600))
     assert np.array_equal(labels, expected)
     joined = lazy.merge(lazy[["key"]], on="key", shuffle_method="p2p")[["a", "b", "c"]]
-    assert sorted(KMeans(3, random_state=0).fit(joined).cluster_sizes_) == [200, 200, 200]
+    kept = KMeans(3, persist=True, random_state=0).fit(joined)  # without a warning
+    assert sorted(kept.cluster_sizes_) == [200, 200, 200]
 
 
 def test_calls_are_grouped_for_workers_that_are_yet_to_come():
@@ -155,7 +157,7 @@ def _row():
     return np.ones((1, 1))
 
 
-def _one(rows, weights, position):
+def _one(block):
     return 1
 
 

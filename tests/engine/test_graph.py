@@ -71,8 +71,8 @@ def test_values_of_calls_are_those_of_dask(kind):
             np.testing.assert_array_equal(np.concatenate(passes.reduce(listed)), expected)
 
 
-def listed(rows, weights, position):
-    return [rows]
+def listed(block):
+    return [block.rows]
 
 
 def weighed(position, rows, weights):

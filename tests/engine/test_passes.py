@@ -39,21 +39,21 @@ from daskmm.engine.worker_task import PartialSums, merge, n_records
 from daskmm.numerics.distortions.bregman import SquaredEuclidean
 
 
-def total(rows, weights, position, *shared):
+def total(block, *shared):
     """A record whose bits tell the order of summation."""
-    values = rows if weights is None else rows * weights[:, None]
+    values = block.rows if block.weights is None else block.rows * block.weights[:, None]
     return values.sum(axis=0)
 
 
-def visited(rows, weights, position, *shared):
-    return [piece.block for piece in position.pieces or (position,)]
+def visited(block, *shared):
+    return [piece.block for piece in block.position.pieces or (block.position,)]
 
 
-def shapes(rows, weights, position, *shared):
-    return [rows.shape]
+def shapes(block, *shared):
+    return [block.rows.shape]
 
 
-def process(rows, weights, position, *shared):
+def process(block, *shared):
     return Together({os.getpid()})
 
 
@@ -239,8 +239,8 @@ def test_same_bits_whatever_the_scheduler_and_its_threads(weighted):
     np.testing.assert_allclose(results[0], expected, rtol=1e-9)
 
 
-def weights_of(rows, weights, position):
-    return [weights.tolist()]
+def weights_of(block):
+    return [block.weights.tolist()]
 
 
 def test_rows_without_values_have_no_weight():
@@ -460,10 +460,10 @@ def test_errors_of_loads_and_calls_are_raised_as_they_are(at, block, seconds):
             raise OddError(f"block {i}")
         return np.full((2, 2), float(i))
 
-    def kernel(rows, weights, position):
-        if at == "kernel" and position.block == block:
-            raise OddError(f"block {position.block}")
-        return rows.sum()
+    def kernel(visited):
+        if at == "kernel" and visited.position.block == block:
+            raise OddError(f"block {block}")
+        return visited.rows.sum()
 
     blocks = [da.from_delayed(dask.delayed(load)(i), (2, 2), float) for i in range(64)]
     passes = Passes(row_blocks(da.concatenate(blocks)))
@@ -491,7 +491,7 @@ def test_after_an_error_reading_ends(monkeypatch):
     assert source.made < 2000
 
 
-def failing(rows, weights, position):
+def failing(block):
     raise OddError
 
 
@@ -691,11 +691,11 @@ def cluster(n_workers=2, **settings):
         yield client
 
 
-def worker_of(rows, weights, position):
+def worker_of(block):
     time.sleep(0.01)
     from distributed import get_worker
 
-    return Together({(get_worker().address, position.block)})
+    return Together({(get_worker().address, block.position.block)})
 
 
 def refuse(block):
@@ -707,12 +707,12 @@ class Together(set):
         return Together(self | other)
 
 
-def holder(rows, weights, position):
-    return Together({(os.getpid(), position.block)})
+def holder(block):
+    return Together({(os.getpid(), block.position.block)})
 
 
-def large(rows, weights, position, big):
-    return rows.sum(axis=0) * big[-1]
+def large(block, big):
+    return block.rows.sum(axis=0) * big[-1]
 
 
 def mark(block, folder):
@@ -721,10 +721,10 @@ def mark(block, folder):
     return block
 
 
-def slowly(rows, weights, position, folder):
+def slowly(block, folder):
     (folder / f"{os.getpid()}").touch()
     time.sleep(0.1)
-    return rows.sum(axis=0)
+    return block.rows.sum(axis=0)
 
 
 def numbered_blocks(n_blocks, folder):

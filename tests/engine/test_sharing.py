@@ -24,7 +24,7 @@ class Names(frozenset):
         return Names(self | other)
 
 
-def names(rows, weights, position):
+def names(block):
     return Names({str(get_worker().name)})
 
 

@@ -179,11 +179,11 @@ def block(block_id=None):
     return np.full((1, 1), 1.0 + block_id[0])
 
 
-def visit(rows, weights, position, slow):
+def visit(block, slow):
     """Return what depends on the order of sums, and who made it."""
     slowly = os.getpid() == slow
     time.sleep(SLOW_SECONDS if slowly else SECONDS)
-    return Visit(1 / rows[0, 0], Counter([slowly]))
+    return Visit(1 / block.rows[0, 0], Counter([slowly]))
 
 
 class Visit:
@@ -221,8 +221,8 @@ def test_idle_workers_make_the_calls_of_a_slow_one(client, kept):
             assert found.by[True] <= N_BLOCKS // 6
 
 
-def visit_with(rows, weights, position, slow, large):
-    return visit(rows, weights, position, slow)
+def visit_with(block, slow, large):
+    return visit(block, slow)
 
 
 def test_large_records_are_summed_in_order_too(client):
@@ -251,10 +251,10 @@ def taken_over():
     return name.endswith("-again")
 
 
-def refuse(rows, weights, position, slow):
+def refuse(block, slow):
     if taken_over():
         raise ValueError("not by this worker")
-    return visit(rows, weights, position, slow)
+    return visit(block, slow)
 
 
 def test_an_error_of_a_call_that_was_handed_over_is_raised(client):
@@ -264,12 +264,12 @@ def test_an_error_of_a_call_that_was_handed_over_is_raised(client):
     assert passes.reduce(visit, None).by == {False: N_BLOCKS}
 
 
-def die_once(rows, weights, position, slow, path):
+def die_once(block, slow, path):
     if taken_over():
         with contextlib.suppress(FileExistsError):
             path.touch(exist_ok=False)
             os.kill(os.getpid(), signal.SIGKILL)
-    return visit(rows, weights, position, slow)
+    return visit(block, slow)
 
 
 @pytest.mark.long

@@ -10,7 +10,7 @@ from daskmm import KMeans
 from daskmm.compiled import dispatch, layout, library
 from daskmm.compiled.bounds import update_nearest
 from daskmm.compiled.dispatch import PreparedCenters
-from daskmm.data.blocks import positions
+from daskmm.data.blocks import Block, positions
 from daskmm.engine.passes import weighted_passes
 from daskmm.kmeans import bounds
 from daskmm.kmeans.sums import CenterState
@@ -217,7 +217,7 @@ def test_steps_after_labels_were_asked_for_have_the_same_bits():
             known.bounds.expect(asked.prepared)
             blocks = problem.passes.blocks
             for place, rows in zip(positions(blocks.layout), blocks.parts, strict=True):
-                known.bounds.labels_of(rows, place, problem.coordinates, asked)
+                known.bounds.labels_of(Block(rows, position=place), problem.coordinates, asked)
 
 
 def test_starts_keep_their_own_bounds():

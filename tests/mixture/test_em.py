@@ -10,7 +10,7 @@ from sklearn.mixture import GaussianMixture as Peer
 
 from daskmm import GaussianMixture
 from daskmm.cluster._progress import progress_of
-from daskmm.data.blocks import Position
+from daskmm.data.blocks import Block
 from daskmm.mixture.em import (
     block_sums,
     labels_of,
@@ -110,18 +110,18 @@ def test_compiled_and_defining_results_agree(kind, dtype, monkeypatch):
     rows = X.astype(float)
     labels = np.arange(len(X)) % K
     state = labelled_components(rows, np.ones(len(X)), labels, K, kind, 1e-3)
-    here, weights = Position(0, 0), np.random.default_rng(0).uniform(0, 2, len(X))
+    block = Block(X, np.random.default_rng(0).uniform(0, 2, len(X)))
 
     def results():
-        (sums,) = block_sums(X, weights, here, (state,)).records
+        (sums,) = block_sums(block, (state,)).records
         return (
             sums.weights,
             sums.sums,
             sums.scatters,
             sums.log_likelihood,
-            labels_of(X, here, state),
-            log_densities_of(X, here, state),
-            responsibilities_of(X, here, state),
+            labels_of(block, state),
+            log_densities_of(block, state),
+            responsibilities_of(block, state),
         )
 
     compiled = results()
@@ -139,10 +139,10 @@ def test_rows_without_a_density_are_named(function, available, monkeypatch):
         monkeypatch.setattr("daskmm.mixture.em.library.available", lambda: False)
     X[7, 1] = np.nan
     with pytest.raises(ValueError, match="row 7"):
-        function(X, Position(0, 0), state)
+        function(Block(X), state)
     X[7, 1] = 1e200
     with np.errstate(over="ignore"), pytest.raises(ValueError, match="so far from all components"):
-        function(X, Position(0, 0), state)
+        function(Block(X), state)
 
 
 def test_a_step_to_a_singular_covariance_ends_the_run_at_the_state_before():

@@ -6,11 +6,11 @@ namespace {
 
 struct Nearest {
   Index label;    // −1 where two centres are as near up to rounding
-  double square;  // squared distance to it
-  double bound;   // of the distance to any other centre
+  double square;  // squared distance to that centre
+  double bound;   // lower bound of the distance to any other centre
 };
 
-constexpr Index BOUND_ROWS = 256;  // per tile
+constexpr Index BOUND_ROWS = 256;  // rows per tile
 
 // Bring labels and bounds up to date; mark the rows that have to be compared with all centres.
 template <class R> struct BoundTest : Entry {
@@ -27,12 +27,13 @@ template <class R> struct BoundTest : Entry {
   }
   double squared(const double* z, Index j) const { return separation(z, a.centers + j * p, ones, p); }
 
-  // Lower the bound of the distance to other centres by what moved: within a ball around the row's
-  // centre, and beyond it.
+  // Return a lower bound of the distance to other centres after a move. For each ball around the
+  // row's centre, centres inside have moved by at most `farthest`, and those beyond are too far
+  // away.
   INLINE double lowered(double lower, double distance, Index own) const {
     const double *reach = a.reach + own * a.n_shells, *farthest = a.farthest + own * a.n_shells;
     Vector<double> bound = everywhere(-INFINITE);
-    for (Index shell = 0; shell < a.n_shells; shell += LENGTH<double>) {  // whole vectors
+    for (Index shell = 0; shell < a.n_shells; shell += LENGTH<double>) {  // there are whole vectors of shells
       const Vector<double> inside = lower - load(farthest + shell), beyond = load(reach + shell) - distance;
       const Vector<double> least = inside < beyond ? inside : beyond;
       bound = least > bound ? least : bound;

@@ -5,7 +5,7 @@
 #if defined(__x86_64__) && !defined(DASKMM_EMULATED_AVX512)
 #include <cpuid.h>
 
-// Not __builtin_cpu_supports: it answers no to everything where Zig has linked the library.
+// __builtin_cpu_supports is not used: it answers no to everything where Zig has linked the library.
 static int highest_level() {
   unsigned a, b, c, d, low, high;
   if (!__get_cpuid(1, &a, &b, &c, &d)) return 0;

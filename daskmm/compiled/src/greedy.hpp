@@ -11,7 +11,7 @@ struct CellRows {
 };
 
 struct GreedyChoice {
-  static constexpr Index ABREAST = 4;  // rows drawn that are compared with a row at once
+  static constexpr Index ABREAST = 4;  // drawn rows that a row is compared with at once
 
   const Greedy& a;
   const Index p, trials, most;  // `trials` is a multiple of ABREAST
@@ -52,7 +52,7 @@ struct GreedyChoice {
     const float sizes = a.norms[i] + a.norms[j], found = sizes - 2.0f * product;
     return found <= float(a.rounding) * sizes ? 0.0f : found;
   }
-  // Compare the drawn rows with all rows of a cell: distances no larger than the smallest so far.
+  // Compare the drawn rows with all rows of a cell; keep the smaller of new and earlier distances.
   void compare(CellRows own, Index n_drawn) {
     for (Index t = 0; t < n_drawn; t++) totals[t] = 0.0;
     for (Index i = own.first; i < own.end; i++)
@@ -87,7 +87,8 @@ struct GreedyChoice {
     take(c, own, 0);
     return drawn[0];
   }
-  // Choose the best of some rows, drawn by cost in a cell that is drawn by cost; −1: no cost is left.
+  // Choose the best of some rows, drawn by cost in a cell that is drawn by cost; or return −1 if no
+  // cost is left.
   int64_t next(const double* uniforms) {
     double total = 0.0;
     for (Index c = 0; c < a.n_cells; c++) total += costs[c];

@@ -36,14 +36,15 @@ template <class R, class T> struct Search : Tile<R, T> {
       for (Index t = j; t < j + 2; t++) nearby.insert_line(t, d + t * rows, norms_of_centers[t], b);
     }
   }
-  // Whether products determine the nearest centre and an accurate distance. Centres at a distance d
-  // from a row have norms of at most 2 ‖z‖² + 2 d; where this does not hold, no reach exceeds
-  // `slack`. Distances above `worst` may be listed, so they must be exact.
+  // Return whether products determine the nearest centre and an accurate distance. Centres at a
+  // distance d from a row have norms of at most 2 ‖z‖² + 2 d; `slack` is added where this may not
+  // hold. Distances above `worst` may be listed, so they must be exact.
   template <class V> INLINE auto settled(V m, V n, V norm, T slack, T cancelled, T worst) const {
     const V distance = m + norm, span = T(3) * norm + T(2) * distance + slack;
     return (n - m > T(a.rounding) * span) & (distance >= cancelled * span) & (distance <= worst);
   }
-  // Call `redo(i, tied)` for the rows that are not settled; `tied`: the nearest centre is in doubt.
+  // Call `redo(i, tied)` for the rows that are not settled; `tied` says that the nearest centre is
+  // in doubt.
   template <class Redo> INLINE void for_doubtful(Index b, T slack, T cancelled, T worst, Redo redo) {
     for_vectors<T>(b, [&](Index i, int n_lanes) {
       const Vector<T> m = load(smallest + i), n = load(second + i), norm = load(norms + i);
@@ -64,7 +65,7 @@ template <class R, class T> struct Search : Tile<R, T> {
     if (a.code < 0) return separation(exact + i * p, center, a.w, p);
     return coordinates.divergence(input + i * p, center, a.w);
   }
-  // The nearest of the centres whose distance by products is not above `limit`.
+  // Find the nearest of the centres whose distance by products is not above `limit`.
   T decide(const R* input, Index i, T limit) const {
     double least = INFINITE;
     Index found = 0;
@@ -103,7 +104,7 @@ INLINE void add_totals(const Step& a, const double* v, const double* served, Ind
 template <class R, class T> struct HardSums : Search<R, T> {
   using Base = Search<R, T>;
   using Base::a, Base::p, Base::exact, Base::smallest, Base::nearest, Base::norms, Base::holes;
-  double *v, *served, *full;  // `full`: 1 where a value is not missing
+  double *v, *served, *full;  // `full` is 1 where a value is not missing
 
   using Base::Base;
   void place(Memory& memory) {
@@ -138,8 +139,8 @@ template <class R, class T> struct HardSums : Search<R, T> {
   }
 };
 
-// Labels, distances and bounds per row. It ends where a row is not finite in the model's coordinates,
-// or its squared norm overflows.
+// Compute labels, distances and bounds per row. The loop ends at a row that is not finite in the
+// model's coordinates, or whose squared norm overflows.
 template <class T> struct NearestCenters : Search<T, T> {
   using Base = Search<T, T>;
   using Base::a, Base::p, Base::exact, Base::smallest, Base::second, Base::nearest;
@@ -166,7 +167,7 @@ template <class T> struct NearestCenters : Search<T, T> {
       // Centres at a distance d from a row have norms of at most 2 ‖z‖² + 2 d.
       const double norm = double(Base::norms[i]);
       double other = double(second[i]) + norm;
-      // Centres that partial distances excluded may be as near as their limit.
+      // Centres that partial distances excluded are at least as far as the row's limit.
       if (Base::leading.q && double(Base::leading.limits[i]) + norm < other)
         other = double(Base::leading.limits[i]) + norm;
       a.others[at] = other < INFINITE ? other - a.rounding * (3.0 * norm + 2.0 * other) : other;
@@ -219,7 +220,7 @@ template <class T> struct NearestListed : Entry {
     }
     return true;
   }
-  // List the different centres with which a row is compared: also its present one.
+  // List the different centres with which a row is compared, including its present one.
   void list(const int32_t* near, int32_t label) {
     listed[0] = label, n = 1;
     for (Index t = 0; t < a.n_listed; t++) {
@@ -228,7 +229,7 @@ template <class T> struct NearestListed : Entry {
       if (!known) listed[n++] = near[t];
     }
   }
-  // The nearest by differences in double precision; products do not tell which one it is.
+  // Find the nearest by differences in double precision, because products leave it open.
   int32_t decide(const double* row) const {
     double least = INFINITE;
     int32_t found = listed[0];

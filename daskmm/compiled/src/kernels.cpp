@@ -11,12 +11,12 @@
 #define JOINED(a, b) JOINED_(a, b)
 #define ENTRY(name, Type) extern "C" int JOINED(name, INSTRUCTIONS)(const Type* a)
 
-// Compute sums over tiles of so many rows.
+// Compute sums over tiles of `tile` rows.
 template <class Work, class A> static int run(const A& a, Index tile) {
   Work work(a);
   return run(work, a.n, tile);
 }
-// The same, float where the flag says so.
+// Compute the same sums, in single precision if the flag is set.
 #define RUN(Work, flag, tile) (a->flag ? run<Work<float>>(*a, tile) : run<Work<double>>(*a, tile))
 template <class R> using MixedSums = HardSums<R, double>;
 

@@ -9,22 +9,22 @@ namespace {
 template <class R> struct MixtureSums : Entry {
   using V = Vector<double>;
   static constexpr Index L = LENGTH<double>, PANEL = WIDTH<double>, LINES = 4;
-  static constexpr Index LISTED_NUMBERS = 3 << 10;  // they stay in the first cache
+  static constexpr Index LISTED_NUMBERS = 3 << 10;  // the listed numbers stay in the first cache
 
   const Mixture& a;
   const Index p = a.p, k = a.k, tile = a.tile;
-  const Index width = rounded_up(p, L > LINES ? L : LINES);  // whole vectors and blocks of lines
-  const Index most = LISTED_NUMBERS > 16 * width ? LISTED_NUMBERS / width : 16;  // written at a time
+  const Index width = rounded_up(p, L > LINES ? L : LINES);  // whole vectors and whole blocks of lines
+  const Index most = LISTED_NUMBERS > 16 * width ? LISTED_NUMBERS / width : 16;  // rows written at a time
   const bool shared = a.n_factors == 1;  // whether there is one factor for all components
   Index factor_size = 0;
   double *z, *panels;                  // rows, shifted by the origin; the same, transposed
   double* d;                           // (component, row): log densities, then responsibilities
-  double* pull;                        // the same of u, the weights of rows of t distributions
-  double *v, *least, *density, *best;  // of each row
+  double* pull;                        // (component, row): weights u of t distributions
+  double *v, *least, *density, *best;  // per row; `best` is the most probable component
   double *origin, *means, *factors;    // factors come in blocks of four columns
-  double *whitened, *apart;            // means times a shared factor; a panel's differences
-  double *weights, *roots, *listed;    // of the rows that a component's sums take
-  double *sums, *squares, *scatters;   // of a component; of all
+  double *whitened, *apart;            // means times a shared factor, and a panel's differences
+  double *weights, *roots, *listed;    // weights of the rows that a component's sums take
+  double *sums, *squares, *scatters;   // sums of one component, and scatters of all
   int32_t* rows;
 
   explicit MixtureSums(const Mixture& a) : a(a) {
@@ -145,7 +145,7 @@ template <class R> struct MixtureSums : Entry {
     // The last term is not finite where a distance is not; the logarithm would be.
     return 0.5 * both * LN_2 * log2_1p<double>(squares / degrees) + (squares - squares);
   }
-  // Turn these into responsibilities; return whether the densities of all rows are finite.
+  // Turn logarithms of densities into responsibilities; return whether all densities are finite.
   NOINLINE bool normalize(Index b) {
     Flags<double> lost{};
     for_vectors<double>(b, [&](Index i, int n_lanes) {

@@ -29,7 +29,8 @@ template <class R> struct MomentSums : Entry {
       if (of.high[q] > a.highest[f]) a.highest[f] = of.high[q];
     }
   }
-  // Call `visit(numbers, size)` for the numbers of b rows, `length` at a time, their weights set.
+  // Call `visit(numbers, size)` for the numbers of b rows, `length` at a time; their weights are
+  // set before.
   template <class Visit> INLINE void for_numbers(Index start, Index b, Visit visit) {
     const R* x = (const R*)a.rows + start * p;
     for (Index q = 0; q < b * p; q += length) {

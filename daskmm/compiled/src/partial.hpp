@@ -6,7 +6,7 @@
 
 namespace {
 
-// Bit `lane` is set where the flag is.
+// Bit `lane` is set where the flag of that lane is.
 template <class T> INLINE uint32_t bits_of(Flags<T> flags) {
 #if HAVE_AVX512 && !defined(DASKMM_EMULATED_AVX512)
   if constexpr (sizeof(T) == 4) return _mm512_movepi32_mask((__m512i)flags);
@@ -106,13 +106,13 @@ template <class T, bool SECOND> INLINE void compare_pair(const T* line, Index ro
 
 // The search of a tile's nearest centres by partial distances.
 template <class T> struct Leading {
-  // Bounds of distances fall by this many times the rounding of a product.
+  // Bounds of distances are lowered by this many times the rounding of a product.
   static constexpr T SLACK = 8;
 
   const Step& a;
   const Index p = a.p, k = a.k, q = a.n_leading, rows = a.tile;
   const T *const basis = (const T*)a.basis, *const rests = (const T*)a.rests;
-  T* factors;         // along the directions, padded to whole groups of centres
+  T* factors;         // centres along the directions, padded to whole groups
   T *y, *remainders;  // panels of rows along the directions, and the norms without them
   T *first, *limits;  // the first candidate, and the largest bound that does not exclude a centre
   int32_t* listed;
@@ -148,7 +148,7 @@ template <class T> struct Leading {
     return smallest + T(SLACK * a.rounding) * (T(3) * norm + T(2) * (smallest + norm) + T(a.slack));
   }
 
-  // Fill the smallest score of each row and its centre, and the second of those that were compared.
+  // Write each row's smallest score and its centre, and the second smallest among compared centres.
   template <class Search> void find(Search& s, Index b) {
     rotate(s.panels, s.height, s.norms, b);
     for (Index i = 0; i < rows; i++) s.smallest[i] = T(INFINITE), first[i] = 0, limits[i] = -T(INFINITE);
@@ -167,7 +167,7 @@ template <class T> struct Leading {
       s.nearest[i] = first[i], s.smallest[i] = found[0] + norms[j];
       if (s.nearby.size) s.nearby.insert(i, s.smallest[i], j);
       limits[i] = limit_of(s.smallest[i], s.norms[i]);
-      s.d[j * rows + i] = T(INFINITE);  // it is not compared again
+      s.d[j * rows + i] = T(INFINITE);  // the first candidate is not compared again
     }
     for (Index j = 0; j < k; j++) {
       const Index n = list(s.d + j * rows, remainders, limits, norms[j], rests[j], b, listed);

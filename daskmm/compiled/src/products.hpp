@@ -7,7 +7,7 @@
 
 namespace {
 
-constexpr Index CENTERS = 8;                                   // processed together
+constexpr Index CENTERS = 8;                                   // centres per group
 template <class T> constexpr Index WIDTH = GROUP * LENGTH<T>;  // rows of a panel
 // With 32 registers, eight centres go at a time; with 16, four.
 #if HAVE_AVX512 || defined(__aarch64__)
@@ -30,7 +30,7 @@ template <class T, int C, int N> INLINE void add_products(const T* a, Index a_st
     }
   }
 }
-// Write such sums, or add them.
+// Write the sums of `add_products`, or add them.
 template <class T, int C, int N, bool ADD = false>
 INLINE void multiply_panel(const T* a, Index a_step, const T* b, Index b_step, Index n, T* out,
                            Index out_step, Index a_next = 1) {

@@ -37,7 +37,7 @@ template <class R, class T> void shift_and_scale(const R* x, Index n, Index leng
   }
 }
 
-// Codes of squared Euclidean distances between complete rows; those of divergences are not negative.
+// Codes of squared Euclidean distances between complete rows. Divergences have codes from 0 on.
 enum { ON_SPHERE = -3, WHITENED = -2, PLAIN = -1 };
 
 // Rows of a tile are transformed together if more than 1/MANY of them are needed.
@@ -47,7 +47,7 @@ constexpr Index MANY = 4;
 template <class R, class A> struct Coordinates {
   const A& a;
   const Index p = a.p, length = repeated_length(p);
-  double *means = nullptr, *scales = nullptr;  // repeated
+  double *means = nullptr, *scales = nullptr;  // each is repeated to `length` numbers
 
   void place(Memory& memory) { memory(length, means, scales); }
   void begin() {

@@ -14,7 +14,7 @@ template <class T> struct SoftSums : Tile<T, T> {
   const bool exactly = a.code < PLAIN;                   // rows are transformed in double precision
   const bool few = a.ratio_limits != nullptr;            // most weights may be negligible
   const Index width = rounded_up(p, LENGTH<T>);          // numbers per line of `part`
-  const Index most = few ? (k / LISTED + 1) * rows : 0;  // listed weights
+  const Index most = few ? (k / LISTED + 1) * rows : 0;  // weights that can be listed
   Index listing_from = 0;
   Coordinates<T, Step> coordinates{a};
   RowNumbers<T> of;
@@ -107,7 +107,7 @@ template <class T> struct SoftSums : Tile<T, T> {
     });
     return count<T>(irregular);
   }
-  // Replace the distances of rows outside of this range by ratios: exact ones, times a power of 2
+  // Where a row's distances leave this range, compute them exactly, and divide them by a power of 2
   // near the smallest.
   void rescale(const T* input, Index b) {
     for (Index i = 0; i < b; i++) {
@@ -131,7 +131,7 @@ template <class T> struct SoftSums : Tile<T, T> {
     }
   }
 
-  // Turn Σ r^s into v (mean u)^(1/s)/Σu, which makes r^(s−1) the weights; M_s; and the hardness.
+  // Compute v (mean u)^(1/s)/Σu, the factor that turns r^(s−1) into weights, then M_s and hardness.
   void average(Index b) {
     const T n_clusters = T(k);
     for_vectors<T>(b, [&](Index i, int) {

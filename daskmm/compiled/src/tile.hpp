@@ -17,21 +17,21 @@ template <class T, class H> void split_missing(T* __restrict z, H* __restrict he
 
 template <class R, class T> struct Tile : Entry {
   const Step& a;
-  const Index p = a.p, k = a.k, rows = a.tile;  // `rows`: of a whole tile
-  const Index height = rounded_up(p, SIDE<T>);  // of panels
+  const Index p = a.p, k = a.k, rows = a.tile;  // number of rows of a whole tile
+  const Index height = rounded_up(p, SIDE<T>);  // height of panels
   const Index n_lines = rounded_up(k, CENTERS);
   const bool holes = a.observed != nullptr;
   const T *const norms_of_centers = (const T*)a.norms, *const reaches = (const T*)a.reaches;
   T *z, *held;              // rows in the model's coordinates; 1 where a value is not missing
   T *panels, *held_panels;  // the same, transposed
   T* d;                     // (centre, row): products, then distances
-  T* norms;                 // of the rows, or their terms
-  T *factors, *constants;   // padded to whole groups
+  T* norms;                 // norms of the rows, or their terms
+  T *factors, *constants;   // these are padded to whole groups of centres
   T* w;
 
   explicit Tile(const Step& a) : a(a) {}
   void place(Memory& memory) {
-    // Squares read beyond the last row, vectors beyond the last feature.
+    // Squares are read beyond the last row, and vectors beyond the last feature.
     const Index size = (rows + 16) * p + 64;
     memory(size, z), memory(rows * height, panels), memory(n_lines * rows, d), memory(rows, norms);
     memory(holes ? size : 0, held), memory(holes ? rows * height : 0, held_panels);

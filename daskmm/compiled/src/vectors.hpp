@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#if defined(DASKMM_EMULATED_AVX512)  // by a header of the tests
+#if defined(DASKMM_EMULATED_AVX512)  // a header of the tests defines this
 #define REGISTER_BYTES 64
 #define HAVE_AVX512 1
 #elif defined(__AVX512F__) && defined(__AVX512DQ__)
@@ -79,8 +79,9 @@ template <class T> INLINE T sum_of(Vector<T> x) {
 template <class T> INLINE T largest_of(Vector<T> x) {
   return folded<T>(x, [](auto a, auto b) { return a > b ? a : b; });
 }
-// Σ f(i, at) over n numbers in a fixed order, with N vectors of sums that do not wait for another;
-// at(x + i) is a vector, or a number where fewer than N vectors (without SINGLES) or one are left.
+// Σ f(i, at) over n numbers in a fixed order, with N vectors of sums that do not wait for one
+// another. at(x + i) is a vector, but a number at the end, where less than one vector is left (or,
+// without SINGLES, less than N vectors).
 template <int N, bool SINGLES = true, class F> INLINE double sum_over(Index n, F f) {
   constexpr int L = LENGTH<double>;
   Vector<double> sums[N] = {};
@@ -108,8 +109,8 @@ template <class T> INLINE Index count(Flags<T> flags) {
   return total;
 }
 
-// Call `body(i, n_lanes)` for i = 0, LENGTH, ... below n. All lanes count but in the last call;
-// the arrays have room for whole vectors.
+// Call `body(i, n_lanes)` for i = 0, LENGTH, ... below n. In the last call only `n_lanes` lanes
+// count; the arrays have room for whole vectors.
 template <class T, class Body> INLINE void for_vectors(Index n, Body body) {
   Index i = 0;
   for (; i + LENGTH<T> <= n; i += LENGTH<T>) body(i, LENGTH<T>);

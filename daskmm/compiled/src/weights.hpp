@@ -1,6 +1,6 @@
 // Weights of a soft step: ratios r = d/m of a row's distances to its smallest one become r^(s−1).
-// With AVX-512, table look-ups in registers replace the division and half of the series: soft steps
-// with few clusters take 12 to 17 % longer without.
+// With AVX-512, table look-ups in registers replace the division and half of the series: without
+// them, soft steps with few clusters take 12 to 17 % longer.
 #pragma once
 #include "logarithms.hpp"
 
@@ -45,7 +45,7 @@ template <> struct Series<float> {
 };
 // Tables by the first four bits of a mantissa: its reciprocal in 8 bits, and −log2 of this.
 constexpr double RECIPROCALS[16] = {256, 234, 221, 210, 200, 191, 182, 174,
-                                    167, 161, 155, 149, 144, 139, 134, 130};  // over 256
+                                    167, 161, 155, 149, 144, 139, 134, 130};  // these are divided by 256
 constexpr double LOGARITHMS[16] = {
     0.00000000000000000, 0.12963528041659547, 0.21209744060856844, 0.28575448233387735,
     0.35614381022527530, 0.42257117196425130, 0.49220535980130375, 0.55705650415127170,
@@ -69,7 +69,7 @@ template <class T> struct Tables {
       const int set = i / LENGTH<T>, lane = i % LENGTH<T>;
       reciprocals[set][lane] = T(RECIPROCALS[i] / 256.0);
       logarithms[set][lane] = power * T(LOGARITHMS[i]);
-      // `exp2` adds the integer in the lowest bits, of which these are the first four.
+      // `weigh_all` adds i to these bits again.
       T root = T(ROOTS[i]);
       Unsigned bits;
       __builtin_memcpy(&bits, &root, sizeof(T));
@@ -92,7 +92,7 @@ void weigh_all(T* d, Index tile, Index k, Index b, const RowNumbers<T>& of, cons
   const Table tables(how.power);
   const V one = everywhere(T(1)), zero = V{}, power = everywhere(how.power);
   const V lowest = everywhere(how.lowest), near = everywhere(T(1.0625));
-  const V round = everywhere(T(3) * T(uint64_t(1) << (Number<T>::mantissa - 5)));  // to sixteenths
+  const V round = everywhere(T(3) * T(uint64_t(1) << (Number<T>::mantissa - 5)));  // rounds to 1/16
   const Bits<T> of_one = (Bits<T>)one, fraction = Bits<T>{} + ((Unsigned(1) << Number<T>::mantissa) - 1);
   const Index n_groups = (b + GROUP * LENGTH<T> - 1) / (GROUP * LENGTH<T>);
   const Index n_turns = (k + 1) / 2 * n_groups;
@@ -188,8 +188,8 @@ void weigh_all(T* d, Index tile, Index k, Index b, const RowNumbers<T>& of, cons
 }
 #endif
 
-// Weights that are not negligible, by centre: of centre j those from firsts[j] to firsts[j + 1].
-// Rows are kept in T, beside the vectors that they come from.
+// Weights that are not negligible, centre by centre: those of centre j go from firsts[j] to
+// firsts[j + 1]. Row numbers are stored as T, like the vectors that they come from.
 template <class T> struct Listed {
   int64_t* firsts;
   T *rows, *excess, *phi;
@@ -215,7 +215,7 @@ template <class T> INLINE Index list_rows(const T* d, T limit, const RowNumbers<
     store(list.excess + end, excess);
     end += found;
 #else
-    if (count<T>(held) == 0) return;  // most vectors have none
+    if (count<T>(held) == 0) return;  // most vectors have no weight that counts
     for (int lane = 0; lane < n_lanes; lane++) {
       list.rows[end] = T(i + lane);
       list.excess[end] = excess[lane];

@@ -69,9 +69,9 @@ class Distortion(ABC):
     emptiness: ClassVar[str] = "without any value"
     # Whether rows in the domain may be infinitely far from centres at its edge.
     infinite: ClassVar[bool] = False
-    # Whether it does not change when rows and centres are shifted together.
+    # Whether the distortion stays the same when rows and centres are shifted together.
     shifts: ClassVar[bool] = False
-    # Whether it is the squared Euclidean distance, for which there are faster ways.
+    # Whether this is the squared Euclidean distance, for which there are faster ways.
     squared: ClassVar[bool] = False
 
     @classmethod

@@ -238,7 +238,7 @@ class Bregman(Distortion):
         return np.where(beside, self.inside(centers), centers)
 
     def restricted(self, features: NDArray[np.bool_]) -> Bregman:
-        """Return the divergence between some of the features: by default the same for all."""
+        """Return the divergence between some of the features, by default the divergence itself."""
         return self
 
     def growth(self, rows: FloatArray, row_weights: FloatArray) -> tuple[float, FloatArray | None]:
@@ -342,7 +342,7 @@ class KullbackLeibler(Bregman):
     lowest: ClassVar[float] = 0.0
 
     def elements(self, x: FloatArray, theta: FloatArray) -> FloatArray:
-        """Compute the divergence; θ at x = 0, and ∞ at θ = 0 < x."""
+        """Compute the divergence, which is θ at x = 0, and ∞ at θ = 0 < x."""
         return information(x, theta)
 
     def gradient(self, theta: FloatArray) -> FloatArray:
@@ -422,7 +422,7 @@ SQUARED_EUCLIDEAN = SquaredEuclidean(np.zeros(1))
 
 
 class Metric(NamedTuple):
-    """The distortion between rows, and the column of each feature (None: each is its own)."""
+    """The distortion between rows, and the column of each feature (None if all are columns)."""
 
     distortion: Distortion = SQUARED_EUCLIDEAN
     groups: NDArray[np.int64] | None = None

@@ -2,9 +2,9 @@
 
 A column is a group of the model's features: one for a number or a flag, one per level for a
 category, cosine and sine for the season of a date. The divergence is squared Euclidean for numbers
-and seasons, logistic for flags, and Kullback-Leibler's between shares of levels for categories.
-Each is divided by the mean divergence of the rows from their mean, so that every column adds 1 to
-the mean distance of the rows from their mean.
+and seasons, logistic for flags, and the Kullback-Leibler divergence between shares of levels for
+categories. Each is divided by the mean divergence of the rows from their mean, so that every column
+adds 1 to the mean distance of the rows from their mean.
 
 The features of a category are not the indicator (0, …, 1, …, 0) but (1 − ε) times it plus ε times
 the shares of all rows, and features of flags are smoothed in the same way. So no centre is
@@ -80,7 +80,7 @@ class Mixed(Bregman):
         n_other -= np.count_nonzero(there) + np.count_nonzero(rows == low)
         if n_other:
             missing = rows == np.where(share, m, np.nan)
-            if n_other > np.count_nonzero(missing):  # the rows are means, which have other values
+            if n_other > np.count_nonzero(missing):  # rows that are means have other values
                 return self.elements(rows, m)
             found[missing] = 0.0
         found[:, ~share] = self.factors[~share] * np.square(rows[:, ~share] - m[~share])
