@@ -410,7 +410,7 @@ def _is_hedged(method: Method) -> bool:
 
 def _starts(fit: CentersFit) -> Sequence[FloatArray | CenterState]:
     """Return the given start, or starting centres for each seed, in the model's coordinates."""
-    survey, method, drawn = fit.survey, fit.method, fit.seeds[1:]
+    passes, survey, method, drawn = fit.problem.passes, fit.survey, fit.method, fit.seeds[1:]
     if fit.given is not None:
         given = given_centers(fit.given, survey)
         if fit.feature_weights is None:
@@ -419,14 +419,14 @@ def _starts(fit: CentersFit) -> Sequence[FloatArray | CenterState]:
         return [replace(state, feature_weights=fit.feature_weights)]
     centers: list[FloatArray] = []
     at_once = 1
-    if is_wide(*survey.core.rows.shape):
-        at_once = len(drawn)  # starts share the space that the rows span
+    if method.init == "k-means||" or is_wide(*survey.core.rows.shape):
+        at_once = len(drawn)  # starts share passes, or the space that the rows span
     elif method.n_clusters >= MANY_CLUSTERS:
         at_once = CPU_COUNT  # each start has a thread
     for first in range(0, len(drawn), at_once):
         seeds = np.asarray(drawn[first : first + at_once])
         centers += starting_centers(
-            method.init, survey, method.n_clusters, seeds, method.exchanges
+            method.init, passes, survey, method.n_clusters, seeds, method.exchanges
         )
         fit.context.follow("starting centres", len(centers) / len(drawn))
     return centers
