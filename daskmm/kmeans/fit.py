@@ -187,7 +187,15 @@ def _polished(fit: CentersFit) -> CentersFit:
     schedule = replace(search.hard_schedule, calm=_CALM_READS)
     if not fit.lazy and not (whole and runs[0].converged):
         schedule = replace(schedule, relaxations=search.schedule.relaxations[-1:])
-    starts = [Run(run.state, "hard", last=run.last if whole else np.inf) for run in runs]
+    relaxation = schedule.relaxation(0, schedule.max_iter)
+    starts = [
+        Run(
+            replace(run.state.listing(), relaxation=relaxation),
+            "hard",
+            last=run.last if whole else np.inf,
+        )
+        for run in runs
+    ]
     outcome = minimize(fit.problem, starts, schedule, fit.context, race=search.worth_polishing)
     return replace(fit, result=outcome, before=[run.history for run in runs])
 
