@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -26,7 +25,7 @@ from daskmm.cluster._fitted_centers import (
     attributes_of_clusters,
     attributes_of_sample,
 )
-from daskmm.cluster._fitting import attributes_of_outcome, set_fitted
+from daskmm.cluster._fitting import attributes_of_outcome, set_fitted, unfitted
 from daskmm.cluster._mixed import checked_mixed, learned_coding
 from daskmm.cluster._nearest import NearestCenter
 from daskmm.cluster._output import fitted_labels
@@ -359,7 +358,7 @@ class CenterRecipe:
             gains_weighted=learned.gains[learned.chosen],
         )
         if not path.standardize:
-            plain = CenterRecipe(clone(self.model).set_params(lam=np.inf))
+            plain = CenterRecipe(unfitted(self.model).set_params(lam=np.inf))
             choices = plain._choose_update(replace(choices, survey=survey))
             choices = choices.with_fitted(lam_path_=equal)
         return choices.with_fitted(standardize_path_=path)

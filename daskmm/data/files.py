@@ -173,6 +173,11 @@ def open_data(
             return _open_frame(text, kind, columns, keep, mixed, fitted)
     if columns is not None or keep:
         raise ValueError(f"{text} has no named columns; they belong to csv and parquet files.")
+    return _open_array(text, kind, component, chunks)
+
+
+def _open_array(text: str, kind: str, component: str | None, chunks: int | str) -> da.Array:
+    """Open an array, or a sparse table in the files of arrays; .npz files are read whole."""
     if kind == "zarr" and (table := open_sparse_group(text, component, chunks)) is not None:
         return table
     if kind == "npz" and (table := open_sparse_npz(text, chunks)) is not None:
