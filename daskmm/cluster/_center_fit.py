@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -359,7 +359,8 @@ class CenterRecipe:
             gains_weighted=learned.gains[learned.chosen],
         )
         if not path.standardize:
-            plain = CenterRecipe(clone(self.model).set_params(lam=np.inf))
+            # A shallow copy, since callbacks may hold what cannot be copied, such as files.
+            plain = CenterRecipe(copy(self.model).set_params(lam=np.inf))
             choices = plain._choose_update(replace(choices, survey=survey))
             choices = choices.with_fitted(lam_path_=equal)
         return choices.with_fitted(standardize_path_=path)
