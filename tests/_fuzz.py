@@ -265,7 +265,7 @@ def measured_otherwise(cls, rng, X):
     """Parameters of how distances are measured, and values for them, with holes or without."""
     found = {}
     if cls in CENTERED and rng.random() < 0.3:
-        found["empty_cluster"] = str(rng.choice(["farthest", "random", "restart", "error"]))
+        found["empty_cluster"] = str(rng.choice(["farthest", "restart", "error"]))
     if cls not in (KMeans, PowerKMeans):
         return found, X
     if rng.random() < 0.4:

@@ -11,8 +11,8 @@ Rows that are far from most rows and from each other, such as errors, are left o
 of their feature are put on a logarithmic scale, so that heavy tails become short while far values
 remain apart. Rows are projected on their first 20 principal axes. Features with few distinct
 values, such as flags, would have gaps everywhere; so their values are replaced by normal numbers
-with the same order, equal values in random order. If all rows are copies of a few points, each
-point is a cluster.
+with the same order, equal values in random order. Whole numbers, and other values of even steps,
+are spread over a step. If all rows are copies of a few points, each point is a cluster.
 
 Mixed columns are replaced by normal features that could lie behind them (see
 :mod:`daskmm.numerics.latent_normals`), in the rows without missing values. Rows of numbers that
@@ -35,7 +35,7 @@ from daskmm.auto.separation import LEAST_ROWS, separation
 from daskmm.engine.moments import Sample
 from daskmm.kmeans.trials import thinned
 from daskmm.numerics.columns import MixedCoordinates
-from daskmm.numerics.latent_normals import dithered, latent_normals
+from daskmm.numerics.latent_normals import dithered, latent_normals, without_steps
 from daskmm.numerics.sparse_rows import SparseRows, few_dense
 from daskmm.numerics.whitening import with_short_tails
 from daskmm.storage.records import registered
@@ -117,7 +117,8 @@ def follow_n_clusters(
         sample = _of_mixed(sample, mixed, seed)
     rows, weights = thinned(sample.rows, sample.weights, n_rows, seed)
     rows, weights = _numbers(rows, weights, feature_weights)
-    rows = dithered(rows, weights, np.random.default_rng(seed))
+    rng = np.random.default_rng(seed)
+    rows = dithered(without_steps(rows, rng), weights, rng)
     apart = scattered(rows, weights)
     rows, weights = rows[~apart], weights[~apart]
     possible = max(1, len(rows) // LEAST_ROWS)

@@ -85,6 +85,8 @@ def _divided(rows: FloatArray, weights: FloatArray, rng: np.random.Generator) ->
     if len(rows) < 2 * _SMALL:
         return Merging({}, [])
     closest, white = WIDEST, whitened(rows, weights)
+    if not white.shape[1]:  # all rows are equal
+        return Merging({}, [])
     n_cells = min(MOST_CELLS, max(2, len(rows) // LEAST_ROWS))
     while n_cells >= 2:
         for seen in (rows, white):

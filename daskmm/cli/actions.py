@@ -49,7 +49,14 @@ from daskmm.cluster._estimator import MMClusterer
 from daskmm.cluster._monitor import Monitor, monitor
 from daskmm.cluster._naming import cluster_names
 from daskmm.cluster._progress import ProgressLine
-from daskmm.data.files import column_names, is_text, open_data, planned_table
+from daskmm.data.files import (
+    column_names,
+    has_columns,
+    is_indexed,
+    is_text,
+    open_data,
+    planned_table,
+)
 from daskmm.data.mixed import columns_of
 from daskmm.data.names import n_clusters_of, printable, printable_lines
 from daskmm.engine.distributed import connected
@@ -111,7 +118,7 @@ def _fit_into(out: str | Path, arguments: argparse.Namespace) -> dict[str, Any]:
         raise UserError(f"--names has no meaning for --model {arguments.model}.")
     with _noted_warnings() as notes_of_input:
         data = _opened(arguments)
-        kept = _opened_beside(arguments)
+        beside = _opened_beside(arguments)
     with _scheduler(arguments.scheduler), _kept(out), _interrupted_at_once():
         with _noted_warnings() as notes:
             _fit_with_progress(model, data, arguments.quiet)
@@ -129,8 +136,8 @@ def _fit_into(out: str | Path, arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.labels is not None:
         with _scheduler(arguments.scheduler), _noted_warnings():
             labels: Any = zarr.open_array(str(inside(out, LABELS)), mode="r")
-            names, as_text = _names_of(model, arguments), is_text(arguments.input)
-            write_labelled(labels, kept, arguments.labels, names=names, as_text=as_text)
+            names = _names_of(model, arguments)
+            write_labelled(labels, path=arguments.labels, names=names, **beside)
         summary["labels"] = arguments.labels
     return summary
 
@@ -212,12 +219,20 @@ def _opened(arguments: argparse.Namespace) -> Any:
     return data
 
 
-def _opened_beside(arguments: argparse.Namespace) -> Any:
-    """Open the columns that are written beside the labels; None if there are none."""
-    keep = _kept_columns(arguments)
-    if not keep:
-        return None
-    return open_data(arguments.input, columns=[], keep=keep, **_format(arguments))[keep]
+def _opened_beside(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Open what is written beside the labels of a fit."""
+    keep, source = _kept_columns(arguments), arguments.input
+    if arguments.labels is None or not (keep or (has_columns(source) and not is_text(source))):
+        return {"kept": None}
+    data = open_data(source, columns=[], keep=keep, **_format(arguments))
+    return _beside(data, keep, source)
+
+
+def _beside(data: Any, keep: list[Any], source: str) -> dict[str, Any]:
+    """Return the columns and the index of a table that are written beside its labels."""
+    indexed = is_indexed(source, data)
+    kept = data[keep] if keep or indexed else None
+    return {"kept": kept, "indexed": indexed, "as_text": is_text(source)}
 
 
 def _format(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -311,10 +326,9 @@ def _predict_into(out: str, arguments: argparse.Namespace) -> dict[str, Any]:
         labels = run.model.predict(rows, **options)
         replace = arguments.overwrite
         if is_labelled(out):
-            kept = data[keep] if keep else None
-            names = _names_of(run.model, arguments)
-            as_text = is_text(arguments.input)
-            counts, nowhere = write_labelled(labels, kept, out, replace, names, as_text)
+            form = {"names": _names_of(run.model, arguments), "replace": replace}
+            beside = _beside(data, keep, arguments.input)
+            counts, nowhere = write_labelled(labels, path=out, **form, **beside)
         else:
             counts, nowhere = write_labels(labels, out, replace)
     sizes = counts.tolist()
@@ -360,14 +374,19 @@ def _watch(run: Run, place: Path, arguments: argparse.Namespace) -> Monitor:
     former = Monitor.load(place, run.model) if place.exists() else None
     if former is not None and not former.stale:
         return former
+    keep = [] if arguments.batches is None or former is not None else [arguments.batches]
     reference = arguments.reference or run.summary["input"]
+    try:
+        data = open_for(run.model, reference, keep=keep, **_format(arguments))
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"The reference is not there: {error} Name the rows that batches are compared with by "
+            "--reference DATA."
+        ) from error
     if former is not None:
-        return former.renew(open_for(run.model, reference, **_format(arguments)))
-    keep = [] if arguments.batches is None else [arguments.batches]
+        return former.renew(data)
     names = "batches", "season", "tolerance", "level"
-    options = {name: getattr(arguments, name) for name in names}
-    data = open_for(run.model, reference, keep=keep, **_format(arguments))
-    return monitor(run.model, data, **options)
+    return monitor(run.model, data, **{name: getattr(arguments, name) for name in names})
 
 
 def _source(path: str) -> str:

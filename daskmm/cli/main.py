@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import glob
 import itertools
 import os
 import sys
@@ -51,29 +52,40 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _check_input(arguments: argparse.Namespace) -> None:
-    """Refuse an input that does not exist, unless it is a URL or a pattern of paths.
+    """Refuse an input that does not exist, or lacks a column that is named.
 
-    Columns are compared with the header of a csv or parquet file; other tables are opened later.
+    Columns are those in the header of its first csv or parquet file. URLs are opened later.
     """
     given = getattr(arguments, "input", None)
-    if given is None or "://" in given or any(mark in given for mark in "*?["):
+    if given is None or "://" in given:
         return
     path, _, _ = given.partition("::")  # what follows names a part of the file
-    if not (os.path.exists(path) or os.path.exists(given)):
+    pattern = any(mark in given for mark in "*?[")
+    if not (pattern or os.path.exists(path) or os.path.exists(given)):
         raise UserError(f"{path} does not exist.")
     chosen = [getattr(arguments, name, None) or [] for name in ("columns", "keep", "categories")]
     wanted = {*itertools.chain(*chosen)} - {ALL}
-    if wanted and os.path.isfile(given) and (names := _names_in_header(given, arguments)):
+    if wanted and (names := _names_in_header(given, arguments)):
         refuse_unknown(os.path.abspath(given), "column", wanted, names)
 
 
 def _names_in_header(path: str, arguments: argparse.Namespace) -> list[Any]:
-    """Return the names of the columns of a csv or parquet file; none for other files."""
+    """Return the columns of the first csv or parquet file; none if its folder has folders."""
     from daskmm.data.csv_files import csv_columns, is_csv
 
-    if path.endswith(".parquet"):
-        import pyarrow.parquet
+    whole = os.path.isfile(path)
+    found = [path] if whole else glob.glob(f"{path}/*" if os.path.isdir(path) else path)
+    if any(map(os.path.isdir, found)):
+        return []
+    for name in sorted(found, key=lambda name: (not name.endswith(".parquet"), name)):
+        if name.endswith(".parquet"):
+            import pyarrow.parquet
 
-        return list(pyarrow.parquet.read_schema(path).names)
-    form = (getattr(arguments, name, None) for name in ("separator", "decimal", "encoding"))
-    return csv_columns(path, *form) if is_csv(path) else []
+            try:
+                return list(pyarrow.parquet.read_schema(name).names)
+            except (OSError, ValueError):  # a damaged file is refused when the table is opened
+                return []
+        if is_csv(name, in_folder=not whole) and not os.path.basename(name).startswith("_"):
+            form = (getattr(arguments, each, None) for each in ("separator", "decimal", "encoding"))
+            return csv_columns(name, *form)
+    return []

@@ -161,7 +161,9 @@ def _cluster_sizes(sizes: list[int], n_rows: int) -> str:
 
 def _course(summary: dict[str, Any]) -> list[str]:
     """Describe the iterations."""
-    history = summary["history"]
+    history, over_all = summary["history"], summary["n_iter"]
+    beside = f"; {counted(over_all, 'step')} used all rows, the others a sample"
+    beside = beside if over_all < len(history) else ""
     if "bandwidth" in summary:
         learned = sum(record["stage"] == "learn" for record in history)
         points = [f"{record['n_representatives']:,}" for record in history[learned:]]
@@ -173,14 +175,11 @@ def _course(summary: dict[str, Any]) -> list[str]:
     if "log_likelihood" in summary:
         return [
             f"mean log-likelihood of a row: {summary['log_likelihood']:.6g}",
-            f"{counted(len(history), 'EM step')} over the table",
+            f"{counted(len(history), 'EM step')}{beside}",
         ]
     updated = bool(summary.get("updates"))
     objective = "" if updated else f"; objective: {summary['objective']:.6g}"
     rows = " of all rows, those of the updates too" if updated else ""
-    over_all = summary["n_iter"]
-    beside = f"; {counted(over_all, 'step')} used all rows, the others a sample"
-    beside = beside if over_all < len(history) else ""
     return [f"inertia{rows}: {summary['inertia']:.6g}{objective}", _annealing(history) + beside]
 
 

@@ -358,31 +358,38 @@ def summarize(
     }
     if (scale := scale_in_words(model)) is not None:
         summary["scale"] = scale
-    if hasattr(model, "cluster_centers_"):
-        summary["cluster_names"] = cluster_names(model)
-        if missing := missing_overall(model):
-            summary["missing_shares"] = missing
     if hasattr(model, "inertia_"):
-        summary["inertia"] = model.inertia_
         summary["objective"] = last.objective
         summary["s"] = model.s_
         summary["coincident_centers"] = last.coincident_centers
-    if hasattr(model, "lower_bound_"):
-        summary["log_likelihood"] = model.lower_bound_
-    if hasattr(model, "feature_weights_"):
-        summary["lam"] = model.lam_
-        summary["feature_weights"] = model.feature_weights_
-        summary["features_found"] = [
-            names[index] for index in features_found(model.feature_weights_)
-        ]
-    if hasattr(model, "feature_gains_"):
-        summary["feature_gains"] = model.feature_gains_
-        summary["features_explained"] = features_explained(model)
+    summary |= _learned(model)
     for name in ("bandwidth", "gram", "kernel_weights"):
         if hasattr(model, f"{name}_"):
             summary[name] = getattr(model, f"{name}_")
     summary["history"] = [asdict(record) for record in model.history_]
     return plain(summary)
+
+
+def _learned(model: Any) -> dict[str, Any]:
+    """Return those entries of a summary that `partial_fit` changes."""
+    names = feature_names(model)
+    found: dict[str, Any] = {}
+    if hasattr(model, "cluster_centers_"):
+        found["cluster_names"] = cluster_names(model)
+        if missing := missing_overall(model):
+            found["missing_shares"] = missing
+    if hasattr(model, "inertia_"):
+        found["inertia"] = model.inertia_
+    if hasattr(model, "lower_bound_"):
+        found["log_likelihood"] = model.lower_bound_
+    if hasattr(model, "feature_weights_"):
+        found["lam"] = model.lam_
+        found["feature_weights"] = model.feature_weights_
+        found["features_found"] = [names[each] for each in features_found(model.feature_weights_)]
+    if hasattr(model, "feature_gains_"):
+        found["feature_gains"] = model.feature_gains_
+        found["features_explained"] = features_explained(model)
+    return found
 
 
 def open_run(path: str | Path) -> Run:
@@ -478,20 +485,12 @@ def add_update(
         **run.summary,
         "n_rows": change["n_rows_seen"],
         "cluster_sizes": change["cluster_sizes"],
-        "cluster_names": cluster_names(model),
-        **_cost(model),
+        **plain(_learned(model)),
         "updates": [*run.summary.get("updates", []), change],
     }
     with written_whole(path / SUMMARY, replace=True) as fresh:
         fresh.write_text(strict_json(summary, indent=2) + "\n", encoding="utf-8")
     return change
-
-
-def _cost(model: Any) -> dict[str, float]:
-    """Return the cost of a fit, or the log-likelihood of a mixture, by its name in a summary."""
-    if hasattr(model, "lower_bound_"):
-        return {"log_likelihood": model.lower_bound_}
-    return {"inertia": model.inertia_}
 
 
 def _cost_per_row(model: Any) -> float:

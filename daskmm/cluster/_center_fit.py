@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,7 +25,7 @@ from daskmm.cluster._fitted_centers import (
     attributes_of_clusters,
     attributes_of_sample,
 )
-from daskmm.cluster._fitting import attributes_of_outcome, set_fitted
+from daskmm.cluster._fitting import attributes_of_outcome, set_fitted, unfitted
 from daskmm.cluster._mixed import checked_mixed, learned_coding
 from daskmm.cluster._nearest import NearestCenter
 from daskmm.cluster._output import fitted_labels
@@ -359,8 +358,7 @@ class CenterRecipe:
             gains_weighted=learned.gains[learned.chosen],
         )
         if not path.standardize:
-            # A shallow copy, since callbacks may hold what cannot be copied, such as files.
-            plain = CenterRecipe(copy(self.model).set_params(lam=np.inf))
+            plain = CenterRecipe(unfitted(self.model).set_params(lam=np.inf))
             choices = plain._choose_update(replace(choices, survey=survey))
             choices = choices.with_fitted(lam_path_=equal)
         return choices.with_fitted(standardize_path_=path)

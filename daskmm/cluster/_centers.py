@@ -48,10 +48,9 @@ from daskmm.kmeans.belonging import (
     probabilities_of,
     scores_of,
 )
-from daskmm.kmeans.empty_clusters import RandomRows, left_in_place
 from daskmm.kmeans.incremental import Updates
 from daskmm.kmeans.sums import CenterState
-from daskmm.kmeans.updates import PowerUpdate, Relocation, Update, to_farthest_rows
+from daskmm.kmeans.updates import PowerUpdate, Update
 from daskmm.metrics.quality import sampled_table
 from daskmm.mm.driver import Schedule
 from daskmm.mm.journal import Journal
@@ -59,9 +58,6 @@ from daskmm.numerics.columns import MixedCoordinates
 from daskmm.numerics.distortions import DISTORTIONS
 from daskmm.numerics.distortions.base import Distortion
 from daskmm.planning import Plan
-
-# Seed of the rows that are drawn as centres of emptied clusters.
-RELOCATION_SEED = 0
 
 
 @dataclass(eq=False, repr=False)
@@ -110,7 +106,7 @@ class CenterClusterer(CenterParameters, NearestCenter):
         ],
         "warm_start": ["boolean"],
         "forget": [None, str, Interval(Real, 0, None, closed="neither")],
-        "empty_cluster": [StrOptions({"farthest", "random", "restart", "error"})],
+        "empty_cluster": [StrOptions({"farthest", "restart", "error"})],
         "trim": [Interval(Real, 0, 1, closed="left")],
         "max_cluster_size": [
             None,
@@ -152,7 +148,8 @@ class CenterClusterer(CenterParameters, NearestCenter):
 
         The start is the clusters found while a parameter of the update was chosen.
         """
-        return PowerUpdate(survey.distortion, survey.partial, self._relocation(survey)), {}, None
+        relocates = self.empty_cluster == "farthest"
+        return PowerUpdate(survey.distortion, survey.partial, relocates), {}, None
 
     def _automatic_scale(self, sparse: bool) -> bool | str:
         """Return what standardize="auto" means: a scale, or "auto" where the sample decides.
@@ -175,14 +172,6 @@ class CenterClusterer(CenterParameters, NearestCenter):
     def _later_update(self, state: CenterState) -> Update:
         """Return the update of the MM steps of a fitted model."""
         return PowerUpdate(state.distortion, state.partial)
-
-    def _relocation(self, survey: Survey) -> Relocation:
-        """Return how centres of clusters that a hard step emptied are moved."""
-        if self.empty_cluster == "farthest":
-            return to_farthest_rows
-        if self.empty_cluster == "random":
-            return RandomRows(survey.core, RELOCATION_SEED)
-        return left_in_place
 
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, feature_dim: str | None = None
@@ -263,8 +252,8 @@ class CenterClusterer(CenterParameters, NearestCenter):
         first. So the model follows data that change abruptly, and keeps the longer memory for data
         that do not change.
 
-        With `trim`, hard steps leave out that share of the rows of each call, which takes three
-        more passes over them.
+        With `trim`, hard steps leave out that share of the rows of each call, which takes two or
+        three more passes over them.
 
         With ``distortion="mixed"``, columns, levels and their scale are those of the fit or of the
         first call. Later levels are treated as in `predict`.

@@ -160,12 +160,11 @@ empty_rows : {"error", "label"}, default="error"
     error, also in `predict`.
 """,
     "empty_cluster": """
-empty_cluster : {"farthest", "random", "restart", "error"}, default="farthest"
+empty_cluster : {"farthest", "restart", "error"}, default="farthest"
     What happens to a cluster that a Lloyd step leaves empty. Its centre moves to the row farthest
-    from its own centre, or to a random row; "restart" fits again from other starts (at most ten
-    times; given centres are the only start); "error" raises a ValueError if the best start ends
-    with an empty cluster. With "farthest" and "random", centres that coincide at the end are moved
-    likewise, polished once more, and warned about.
+    from its own centre; centres that coincide at the end are moved likewise, polished once more,
+    and warned about. "restart" fits again from other starts (at most ten times; given centres are
+    the only start); "error" raises a ValueError if the best start ends with an empty cluster.
 """,
     "trim": """
 trim : float, default=0

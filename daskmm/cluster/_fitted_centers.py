@@ -34,7 +34,7 @@ from daskmm.numerics.rows import (
 
 FloatArray = NDArray[np.float64]
 
-# Weights of rows add up to their sum but for rounding.
+# Weights of rows add up to their sum, and zeros to zero, but for rounding.
 _ROUNDING = 1e-12
 
 
@@ -177,6 +177,9 @@ def attributes_of_clusters(
     if means.distortion.degree != 1:
         # The centre of a cluster without rows may have been moved.
         of_rows = coordinates.to_input(means.centers)
+        # A mean of zeros is a sum of rounding errors, which names and tables would show.
+        least = _ROUNDING * np.fmax.reduce(np.abs(of_rows), axis=0)
+        of_rows = np.where(np.abs(of_rows) <= least, 0.0, of_rows)
         found["cluster_means_"] = np.where(weights[:, None] > 0, of_rows, np.nan)
         mixed = coordinates if isinstance(coordinates, MixedCoordinates) else None
         if value_weights is not None and (mixed is not None or means.partial):

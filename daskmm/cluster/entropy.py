@@ -192,7 +192,7 @@ class EntropyPowerKMeans(EntropyParameters, CenterClusterer):
         update = EntropyUpdate(
             survey.distortion,
             survey.partial,
-            self._relocation(survey),
+            self.empty_cluster == "farthest",
             lam=lam,
             varying=survey.varying,
             groups=survey.groups,

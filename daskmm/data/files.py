@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import itertools
+import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -172,6 +173,11 @@ def open_data(
             return _open_frame(text, kind, columns, keep, mixed, fitted)
     if columns is not None or keep:
         raise ValueError(f"{text} has no named columns; they belong to csv and parquet files.")
+    return _open_array(text, kind, component, chunks)
+
+
+def _open_array(text: str, kind: str, component: str | None, chunks: int | str) -> da.Array:
+    """Open an array, or a sparse table in the files of arrays; .npz files are read whole."""
     if kind == "zarr" and (table := open_sparse_group(text, component, chunks)) is not None:
         return table
     if kind == "npz" and (table := open_sparse_npz(text, chunks)) is not None:
@@ -226,6 +232,22 @@ def column_names(
     frame = dd.read_parquet(path)
     index = frame.index.name
     return [*([] if index is None or index in frame.columns else [index]), *frame.columns]
+
+
+def is_indexed(path: str, frame: Any) -> bool:
+    """Return whether the index of a frame of parquet files has the labels that pandas stored.
+
+    Otherwise the index counts the rows of each partition, or what it held is a column by now.
+    """
+    if not has_columns(path) or is_text(path):
+        return False
+    parts = _parts(path if is_remote(path) else str(local_path(path)))
+    stored = (parts[0].physical_schema.metadata or {}).get(b"pandas", b"{}") if parts else b"{}"
+    index = json.loads(stored).get("index_columns", [])
+    if len(index) == 1 and isinstance(index[0], dict):  # numbers of rows, perhaps from 1,000 on
+        counts_rows = index[0]["start"] == 0 and index[0]["step"] == 1
+        return len(parts) == 1 == frame.npartitions and not counts_rows
+    return len(index) == 1 and index[0] not in frame.columns
 
 
 def planned_table(
@@ -472,21 +494,24 @@ def _check_files(path: str, chosen: set[str] | None) -> None:
 
     The footer of each file is read.
     """
-    import pyarrow.dataset
-
-    system, _, places = fsspec.get_fs_token_paths(path)
-    found = (system.find(place) if system.isdir(place) else [place] for place in places)
-    files = sorted(filter(_is_part, itertools.chain(*found)), key=natural_sort_key)
-    if len(files) < 2:
+    parts = _parts(path)
+    if len(parts) < 2:
         return
-    parts = list(
-        pyarrow.dataset.dataset(files, format="parquet", filesystem=system).get_fragments()
-    )
     with ThreadPoolExecutor() as threads:
         columns = list(threads.map(_columns_of_part, parts))
     wanted = None if chosen is None else chosen & columns[0]
     for part, names in zip(parts, columns, strict=True):
         refuse_other_columns(part.path, names, columns[0], wanted)
+
+
+def _parts(path: str) -> list[Any]:
+    """Return the parquet files of a table, in order."""
+    import pyarrow.dataset
+
+    system, _, places = fsspec.get_fs_token_paths(path)
+    found = (system.find(place) if system.isdir(place) else [place] for place in places)
+    files = sorted(filter(_is_part, itertools.chain(*found)), key=natural_sort_key)
+    return list(pyarrow.dataset.dataset(files, format="parquet", filesystem=system).get_fragments())
 
 
 def _is_part(path: str) -> bool:

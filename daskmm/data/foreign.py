@@ -1,4 +1,4 @@
-"""Convert tables of other libraries: those with an Arrow stream, xarray arrays, AnnData."""
+"""Convert tables of other libraries: those with an Arrow stream, modin, xarray, AnnData."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ _BLOCK_BYTES = 16 << 20
 def unwrapped(X: Any, names: Sequence[str] | None = None) -> Any:
     """Return the table inside an object of another library, with plain columns.
 
-    The result is the pandas DataFrame of a table with an Arrow stream (such as polars'; `names` are
-    the columns to read, as in `daskmm.data.arrow.frame_of`), the numpy or dask array of an xarray
-    DataArray, or the array of an AnnData object. An AnnData array in memory becomes a DataFrame or
-    `NamedSparse` with the names of observations and variables. A pandas DataFrame of sparse columns
-    only becomes `NamedSparse`; beside dense columns, they become dense. Decimals become floats. Any
-    other object is returned unchanged. None of these libraries is imported here.
+    The result is the pandas DataFrame of a modin one or of a table with an Arrow stream (such as
+    polars'; `names` are the columns to read, as in `daskmm.data.arrow.frame_of`), the numpy or dask
+    array of an xarray DataArray, or the array of an AnnData object. An AnnData array in memory
+    becomes a DataFrame or `NamedSparse` with the names of observations and variables. A pandas
+    DataFrame of sparse columns only becomes `NamedSparse`; beside dense columns, they become dense.
+    Decimals become floats. Any other object is returned unchanged. None of these libraries is
+    imported here.
 
     It raises ValueError if a DataArray is not two-dimensional, if the sparse matrix in the file of
     an AnnData object is stored by columns, or if the fill value of sparse columns is not 0, and
@@ -36,6 +37,8 @@ def unwrapped(X: Any, names: Sequence[str] | None = None) -> Any:
     if is_arrow(X):
         return frame_of(X, names)
     library, kind = type(X).__module__.partition(".")[0], type(X).__name__
+    if library == "modin" and kind == "DataFrame":
+        return unwrapped(X.modin.to_pandas())
     if library == "pandas" and kind == "DataFrame":
         X = _with_flat_names(X)
         if has_sparse_columns(X):

@@ -107,7 +107,12 @@ def columns_of(frame: Any, dates: Iterable[str]) -> list[Column]:
     if problems:
         raise TypeError(" ".join([*problems, *_keys_told(frame, columns)]))
     if wanted:
-        raise ValueError(f"dates: column {next(iter(wanted))!r} has no dates.")
+        name = next(iter(wanted))
+        raise ValueError(
+            f"dates: column {name!r} has no dates: its dtype is {frame.dtypes[name]}. Convert text "
+            "by pandas.to_datetime (dask.dataframe.to_datetime) first; in csv files, text is read "
+            "as dates."
+        )
     if not columns:
         raise ValueError("Found array with 0 feature(s): X has no columns.")
     return columns

@@ -310,8 +310,9 @@ def _with_retries(
             innocent.update(suspects)
     del finished
     raise RestartedError(
-        f"Workers were lost in each of {ATTEMPTS} attempts at one pass ({name}), and not by "
-        "any single block. The workers' logs say why."
+        f"Workers, or blocks that were persisted on them, were lost in each of {ATTEMPTS} attempts "
+        f"at one pass ({name}), and not by any single block. Persist frames by their own method, "
+        "frame.persist(). The workers' logs say more."
     )
 
 

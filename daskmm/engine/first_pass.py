@@ -229,33 +229,25 @@ def first_pass(
     check_positive_weights(moments.n_positive, n_clusters)
     shifts = centered and family.shifts and not layout.sparse
     drawn = _whole(passes.blocks) if all_here else _in_order(finding.sample, finding.numbers)
-    uniform = _weighted(drawn)
-    some = uniform.rows[:: max(1, len(uniform.rows) // _ROWS_OF_ORIGIN)] if shifts else None
+    uniform = _thinned(drawn, size, n_clusters, rng)
+    weighted = _weighted(drawn) if larger else uniform
+    some = weighted.rows[:: max(1, len(weighted.rows) // _ROWS_OF_ORIGIN)] if shifts else None
     coordinates, distortion, per_row = _model_coordinates(
         moments, family, expansion, standardize, weigh_shares, some
     )
     passes.expect(finding.moments)
-    if larger:
-        part = _sample_indices(len(drawn.rows), size, rng)
-        uniform = _weighted(Sample(drawn.rows[part], drawn.weights[part]))
-    if len(uniform.rows) < n_clusters:
-        raise ValueError(
-            f"sample_weight is zero for so many rows that a uniform sample of {size} has "
-            f"{len(uniform.rows)} left, fewer than n_clusters={n_clusters}. Drop those rows first."
-        )
     sample = Sample(coordinates.to_model(uniform.rows), uniform.weights)
-    squared = family.squared
     survey = Survey(
         n_rows,
         moments.weight,
         coordinates,
         per_row,
         sample,
-        _weighted(drawn) if larger else None,
+        weighted if larger else None,
         digest(drawn.rows, drawn.weights),
         distortion,
         moments.observed is not None,
-        float(per_row.sum()) if squared else distortion.spread(sample.rows, sample.weights),
+        float(per_row.sum()) if family.squared else distortion.spread(sample.rows, sample.weights),
         None if expansion is None else expansion.groups,
     )
     if expansion is None and not layout.sparse:
@@ -352,6 +344,20 @@ def _in_order(sample: Sample, numbers: NDArray[np.int64]) -> Sample:
     """Sort rows by their global index, since blocks of a grid are not consecutive rows."""
     order = np.argsort(numbers, kind="stable")
     return Sample(sample.rows[order], sample.weights[order])
+
+
+def _thinned(drawn: Sample, size: int, n_clusters: int, rng: np.random.Generator) -> Sample:
+    """Return some rows of a uniform sample, those with a weight; raise if they are too few."""
+    if len(drawn.rows) > size:
+        part = _sample_indices(len(drawn.rows), size, rng)
+        drawn = Sample(drawn.rows[part], drawn.weights[part])
+    found = _weighted(drawn)
+    if len(found.rows) < n_clusters:
+        raise ValueError(
+            f"sample_weight is zero for so many rows that a uniform sample of {size} has "
+            f"{len(found.rows)} left, fewer than n_clusters={n_clusters}. Drop those rows first."
+        )
+    return found
 
 
 def _weighted(sample: Sample) -> Sample:

@@ -44,6 +44,7 @@ def write_labelled(
     replace: bool = False,
     names: Sequence[str] | None = None,
     as_text: bool = False,
+    indexed: bool = False,
 ) -> tuple[NDArray[np.int64], int]:
     """Write columns of a table and the cluster of each row, in the order of the rows.
 
@@ -56,6 +57,7 @@ def write_labelled(
     it was. In csv, text that a spreadsheet would compute gets an apostrophe before it, and control
     characters become escapes. A few partitions are in memory at a time. `as_text` says that columns
     were read as the text of csv files: those with numbers alone become numbers in parquet.
+    `indexed` says that parquet gets the index of `kept`, by which pandas joins tables.
 
     Return the number of rows with each label, (largest label + 1,), and of those with the label −1.
 
@@ -73,7 +75,7 @@ def write_labelled(
         whole = written_whole(local_path(path), replace)
     suffix = Path(path).suffix.lower()
     with whole as fresh:
-        with _WRITERS[suffix](fresh) as append:
+        with _WRITERS[suffix](fresh, indexed) as append:
             for part in _parts(labels, kept):
                 counts = with_counts(counts, part[NAME].to_numpy())
                 n_unlabelled += int((part[NAME] < 0).sum())
@@ -140,7 +142,7 @@ def _may_be_text(dtype: Any) -> bool:
 
 
 @contextmanager
-def _csv_writer(path: Path) -> Iterator[Append]:
+def _csv_writer(path: Path, _: bool) -> Iterator[Append]:
     with path.open("w", encoding="utf-8", newline="") as file:
 
         def append(part: Any) -> None:
@@ -154,7 +156,7 @@ def _csv_writer(path: Path) -> Iterator[Append]:
 
 
 @contextmanager
-def _parquet_writer(path: Path) -> Iterator[Append]:
+def _parquet_writer(path: Path, indexed: bool) -> Iterator[Append]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -169,8 +171,9 @@ def _parquet_writer(path: Path) -> Iterator[Append]:
 
     def write(part: Any) -> None:
         schema = writers[0].schema if writers else None
-        table = pa.Table.from_pandas(part, schema=schema, preserve_index=False)
-        table = table.replace_schema_metadata(None)  # pandas' metadata are those of these rows
+        table = pa.Table.from_pandas(part, schema=schema, preserve_index=indexed)
+        if not indexed:
+            table = table.replace_schema_metadata(None)  # pandas' metadata are of these rows
         if not writers:
             writers.append(pq.ParquetWriter(path, table.schema))
         writers[0].write_table(table)

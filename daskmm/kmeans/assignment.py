@@ -63,7 +63,8 @@ def blockwise(
             with np.errstate(over="ignore", invalid="ignore"):  # the checks report errors
                 z = fast_rows(coordinates.to_model(some))
                 tile = distortion.tile(z, partial)
-                finite = np.isfinite(tile.terms.sum(axis=1)).all()
+                # The sum of all terms is faster; it may overflow though those of the rows do not.
+                finite = np.isfinite(tile.terms.sum()) or np.isfinite(tile.terms.sum(axis=1)).all()
         except ValueError:
             # A callable kernel may refuse values itself, but cannot name the row.
             check_finite(some.astype(np.float64), position, part.start)
@@ -127,7 +128,8 @@ def nearest_of(
 
 
 def _first_smallest(distances: FloatArray) -> FloatArray:
-    return np.column_stack([distances.argmin(axis=1), distances.min(axis=1)])
+    nearest = distances.argmin(axis=1)[:, None]
+    return np.hstack([nearest, np.take_along_axis(distances, nearest, axis=1)])
 
 
 def _compiled_nearest(

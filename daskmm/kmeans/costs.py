@@ -62,9 +62,9 @@ _ROWS, _MANY_ROWS, _PRODUCTS = 1024, 4096, 1 << 29
 # Largest numbers of rounds of exact medians, of updates of the Mahalanobis matrix, and of refits of
 # a fit with empty clusters.
 MEDIAN_ROUNDS, TURNS, REFITS = 20, 20, 10
-# Number of rounds in which clusters that are too large are divided, and of passes of a trimmed hard
-# step.
-_TYPICAL_ROUNDS, _TRIMMED_PASSES = 3, 3
+# Number of rounds in which clusters that are too large are divided, and typical and largest number
+# of passes of a trimmed hard step.
+_TYPICAL_ROUNDS, _TRIMMED_PASSES = 3, (2, 3)
 
 
 @dataclass(frozen=True)
@@ -249,8 +249,8 @@ class CenterCosts:
     def _iterations(self, typical: int) -> tuple[int, int]:
         """Return typical and most passes of iterations, with one that scores unconverged runs."""
         most = self.method.schedule.max_iter
-        each = _TRIMMED_PASSES if self.method.trim else 1
-        return min(typical, most), each * (most + 1)
+        usual, each = _TRIMMED_PASSES if self.method.trim else (1, 1)
+        return usual * min(typical, most), each * (most + 1)
 
     def rival(self) -> Cost:
         """Return the cost of hard steps from another start in the iterations that are left.
@@ -258,7 +258,7 @@ class CenterCosts:
         Few fits take these steps. If the other start loses, they do not count as iterations.
         """
         most = self.method.schedule.max_iter
-        each = _TRIMMED_PASSES if self.method.trim else 1
+        each = _TRIMMED_PASSES[1] if self.method.trim else 1
         return Cost(most=each * most if most > 1 else 0)
 
     def restarts_over_table(self) -> Cost:

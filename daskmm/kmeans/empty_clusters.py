@@ -2,43 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.engine.moments import Sample
-from daskmm.kmeans.sums import CenterState, CenterSums
+from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import CentersProblem, repeated_centers
 from daskmm.mm.context import FitContext
 from daskmm.mm.driver import EQUALLY_GOOD, Outcome, Run, Schedule, minimize
 
 FloatArray = NDArray[np.float64]
-
-
-@dataclass(frozen=True, eq=False)
-class RandomRows:
-    """Move centres of emptied clusters to rows drawn from a sample (a `Relocation`)."""
-
-    sample: Sample  # sample in the model's coordinates
-    seed: int  # seed of the draws
-
-    def __call__(self, centers: FloatArray, sums: CenterSums, state: CenterState) -> CenterState:
-        """Return the next state; draws depend only on the seed and the number of earlier draws."""
-        empty = np.flatnonzero(sums.weights == 0) if state.s == -np.inf else np.empty(0, int)
-        if not len(empty):
-            return replace(state, centers=centers)
-        rng = np.random.default_rng((self.seed, state.relocations))
-        weights = self.sample.weights / self.sample.weights.sum()
-        drawn = rng.choice(len(weights), len(empty), p=weights)
-        moved = centers.copy()
-        moved[empty] = state.distortion.inside(self.sample.rows[drawn])
-        return replace(state, centers=moved, relocations=state.relocations + len(empty))
-
-
-def left_in_place(centers: FloatArray, sums: CenterSums, state: CenterState) -> CenterState:
-    """Leave centres of emptied clusters where they are (a `Relocation`)."""
-    return replace(state, centers=centers)
 
 
 def split_coincident(
@@ -63,12 +37,12 @@ def split_coincident(
     # Clusters of coincident centres count as empty: their rows cost almost the same at the centres
     # with which these coincide.
     emptied = replace(sums, weights=np.where(spare, 0.0, sums.weights))
-    state = problem.update.relocation(before.centers, emptied, before)
-    n_split = int((state.centers != before.centers).any(axis=1).sum())
+    centers = problem.update.placed(before.centers, emptied, before)
+    n_split = int((centers != before.centers).any(axis=1).sum())
     if not n_split:
         return outcome, 0
     hard = Schedule(-np.inf, max_iter=left, tol=schedule.tol)
-    polished = minimize(problem, [state], hard, context)
+    polished = minimize(problem, [replace(before, centers=centers)], hard, context)
     costs = [step.inertia + step.penalty for step in (outcome.scored, polished.scored)]
     scale = max(abs(step.inertia) + abs(step.penalty) for step in (outcome.scored, polished.scored))
     # If no more rows than centres are distinct, the gain is a rounding error.

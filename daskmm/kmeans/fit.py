@@ -16,7 +16,7 @@ from daskmm.kmeans.assignment import labels_of, map_rows
 from daskmm.kmeans.bounded_sizes import MOST_ROUNDS, largest_weight, with_bounded_sizes
 from daskmm.kmeans.bounds import Bounds
 from daskmm.kmeans.costs import REFITS, TURNS, CenterCosts
-from daskmm.kmeans.empty_clusters import RandomRows, split_coincident
+from daskmm.kmeans.empty_clusters import split_coincident
 from daskmm.kmeans.mahalanobis import turned
 from daskmm.kmeans.medians import with_exact_medians
 from daskmm.kmeans.method import GIVEN, RELAXATIONS, Method
@@ -467,7 +467,7 @@ def _spans_little(fit: CentersFit) -> bool:
     plain = isinstance(update, PowerUpdate) and not (update.partial or update.trim)
     plain = plain and update.distortion.squared
     streamed = blocks.layout.lazy or blocks.layout.sparse
-    if not plain or isinstance(update.relocation, RandomRows) or streamed:
+    if not plain or streamed:
         return False
     assert n_rows is not None
     return is_wide(n_rows + sum(map(len, fit.starts)), p)
@@ -492,7 +492,7 @@ def _in_span(fit: CentersFit) -> CentersFit:
     z, *seeds = np.split(span.coordinates, n_rows + len(starts[0]) * np.arange(len(starts)))
     weights = np.ones(n_rows) if blocks.weights is None else np.concatenate(blocks.weights)
     distortion = type(update.distortion).around(np.zeros(z.shape[1]), np.zeros(z.shape[1]))
-    alike = PowerUpdate(distortion, relocation=update.relocation)
+    alike = PowerUpdate(distortion, relocates=update.relocates)
     inner = sample_problem(z, weights, alike, problem.spread, True, problem.n_passes)
     found = minimize(inner, seeds, fit.schedule, context.apart()).runs
     problem.passes.add(inner.passes.n_passes)

@@ -25,7 +25,7 @@ from daskmm.engine.passes import Passes
 from daskmm.kmeans.assignment import nearest_of
 from daskmm.kmeans.renewal import Renewal, Reservoir, renewed
 from daskmm.kmeans.sums import CenterState, CenterSums, Farthest, MeanSums, PerStart, center_sums
-from daskmm.kmeans.trimming import kept_sums, thresholds
+from daskmm.kmeans.trimming import trimmed_sums
 from daskmm.kmeans.updates import EntropyUpdate, Update
 from daskmm.mm.keyed_records import KeyedRecords
 from daskmm.numerics.distortions.base import Distortion
@@ -301,11 +301,10 @@ def _trimmed(
     states: Sequence[CenterState],
     update: Update,
 ) -> list[_Seen]:
-    """Leave out the rows farthest from their centres, in three more passes."""
-    limits = thresholds(passes, coordinates, states, update.trim)
-    sums = kept_sums(passes, coordinates, states, limits)
+    """Leave out the rows farthest from their centres, in two or three more passes."""
+    sums = trimmed_sums(passes, coordinates, states, update.trim)
     found = []
-    for each, own, state, limit in zip(seen, sums, states, limits, strict=True):
+    for each, state, (own, limit) in zip(seen, states, sums, strict=True):
         drawn = each.drawn
         if len(drawn.rows):
             same = Coordinates.identity(drawn.rows.shape[1])

@@ -55,8 +55,6 @@ class CenterState:
     feature_weights: FloatArray | None = None
     distortion: Distortion = SQUARED_EUCLIDEAN  # distortion in the model's coordinates
     partial: bool = False  # whether values may be missing (NaN); they are left out of the distances
-    # Number of centres of emptied clusters that have been moved to random rows.
-    relocations: int = 0
     gaps: bool = False  # whether rows without any value are allowed, and labelled −1
     # Share of each cluster in the weight at the step before, (n_clusters,). Soft steps leave out
     # weights that are negligible beside that of the cluster; None if they leave out nothing.

@@ -1,10 +1,12 @@
 """Hard steps that leave out the share of the rows farthest from their centres (trimmed k-means).
 
-The threshold is a quantile of the rows' distances, found by histograms in two passes: one with bins
-of 1/256 of an octave, and one that divides the bin of the quantile by 2^24. Rows in the last bin
-keep the part of their weight that makes the share exact. The bins are so narrow (2^-32 of a
-distance) that a choice among the rows of a bin would change the cost less than rounding does. A
-third pass computes the sums.
+The threshold is a quantile of the rows' distances. A first pass makes a histogram of these, with
+bins of 1/256 of an octave. A second one computes the sums of the rows below the bin of the quantile
+and gathers the rows in it, of which the nearest ones are added. Bins of 2^-32 of a distance tell
+them apart; rows in the last of these keep the part of their weight that makes the share exact. The
+bins are so narrow that a choice among their rows would change the cost less than rounding does.
+Too many rows to be gathered, such as those of a table with few different distances, are counted in
+such narrow bins in a pass of their own.
 
 References
 ----------
@@ -15,23 +17,27 @@ of Statistics 25, 1997.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.data.blocks import Block
+from daskmm.engine.moments import Sample
 from daskmm.engine.passes import Passes
 from daskmm.kmeans.assignment import nearest_of
 from daskmm.kmeans.sums import CenterState, CenterSums, PerStart, center_sums
 from daskmm.numerics.histograms import Histogram
 from daskmm.numerics.rows import Rows
+from daskmm.numerics.sums import Sums
 
 FloatArray = NDArray[np.float64]
 
-# Number of low bits of a distance that the first and the second histogram drop.
+# Number of low bits of a distance that coarse histograms (`Histogram.of`) and fine ones drop.
 _COARSE, _FINE = 44, 20
+# Largest number of bytes of the rows that are gathered, as float64.
+_GATHERED_BYTES = 64 << 20
 
 
 class Threshold(NamedTuple):
@@ -51,44 +57,42 @@ class Threshold(NamedTuple):
         return np.where(bins < self.bits, 1.0, np.where(bins == self.bits, part, 0.0))
 
 
+@dataclass(frozen=True)
+class _Parted(Sums):
+    """Sums of the rows below the bin of a threshold, and the rows in the bin."""
+
+    below: CenterSums
+    inside: Sample
+
+
 def trimmed_sums(
     passes: Passes, coordinates: Rows, states: Sequence[CenterState], share: float
-) -> tuple[CenterSums, ...]:
-    """Compute the sums of a hard step for each state, without a given share of its farthest rows.
+) -> list[tuple[CenterSums, Threshold]]:
+    """Compute the sums of a hard step for each state without its farthest rows, a given share.
 
-    It takes three passes. Parameters are those of `daskmm.kmeans.sums.center_sums`.
+    Return the threshold of each state, too. It takes two passes, or three if the rows in the first
+    bin of a threshold are not gathered. Parameters are those of `daskmm.kmeans.sums.center_sums`.
     """
-    return kept_sums(passes, coordinates, states, thresholds(passes, coordinates, states, share))
-
-
-def thresholds(
-    passes: Passes, coordinates: Rows, states: Sequence[CenterState], share: float
-) -> list[Threshold]:
-    """Find for each state the distance that a share of the rows exceeds, in two passes."""
-    shared = coordinates, _with_gaps(states)
-    coarse: PerStart[Histogram] = passes.reduce(_bins, *shared, _COARSE, [None] * len(states))
+    # States allow rows without distances; the first pass refused those with weight.
+    shared = coordinates, tuple(replace(state, gaps=True) for state in states)
+    coarse = passes.reduce(_bins, *shared, [None] * len(states)).records
+    totals = [each.weights.sum() for each in coarse]
     first = [
-        _threshold(each, _COARSE, 0.0, (1.0 - share) * each.weights.sum())
-        for each in coarse.records
+        _threshold(each, _COARSE, 0.0, (1.0 - share) * total)
+        for each, total in zip(coarse, totals, strict=True)
     ]
-    fine: PerStart[Histogram] = passes.reduce(_bins, *shared, _FINE, first)
-    return [
+    n_rows, n_features = passes.blocks.layout.n_rows, passes.blocks.layout.n_features
+    most = max(limit.inside / total for limit, total in zip(first, totals, strict=True))
+    if n_rows is not None and 8 * most * n_rows * n_features <= _GATHERED_BYTES:
+        parts = passes.reduce(_parted, *shared, first).records
+        return [_whole(*each, coordinates) for each in zip(parts, first, shared[1], strict=True)]
+    fine = passes.reduce(_bins, *shared, first).records
+    limits = [
         _threshold(each, _FINE, before.below, before.wanted)
-        for each, before in zip(fine.records, first, strict=True)
+        for each, before in zip(fine, first, strict=True)
     ]
-
-
-def kept_sums(
-    passes: Passes, coordinates: Rows, states: Sequence[CenterState], limits: list[Threshold]
-) -> tuple[CenterSums, ...]:
-    """Compute the sums of a hard step for each state over the rows within its threshold."""
-    found: PerStart[CenterSums] = passes.reduce(_kept_sums, coordinates, _with_gaps(states), limits)
-    return found.records
-
-
-def _with_gaps(states: Sequence[CenterState]) -> tuple[CenterState, ...]:
-    """Return states that allow rows without distances; the first pass refused those with weight."""
-    return tuple(replace(state, gaps=True) for state in states)
+    sums = passes.reduce(_kept_sums, *shared, limits).records
+    return list(zip(sums, limits, strict=True))
 
 
 def _threshold(found: Histogram, dropped: int, below: float, wanted: float) -> Threshold:
@@ -115,19 +119,53 @@ def _bins(
     block: Block,
     coordinates: Rows,
     states: tuple[CenterState, ...],
-    dropped: int,
     within: Sequence[Threshold | None],
 ) -> PerStart[Histogram]:
-    """Return histograms of one block's distances, or of those in a bin, without low bits."""
+    """Return coarse histograms of one block's distances, or fine ones of those in a bin."""
     records = []
     for state, threshold in zip(states, within, strict=True):
         smallest, held = _distances(block, coordinates, state)
-        bits = smallest.view(np.int64)
-        if threshold is not None:
-            inside = bits >> threshold.dropped == threshold.bits
-            bits, held = bits[inside], held[inside]
-        records.append(Histogram.of_codes(bits >> dropped, held))
+        if threshold is None:
+            found = Histogram.of(smallest, np.zeros(len(smallest), dtype=np.int64), held)
+        else:
+            inside = smallest.view(np.int64) >> threshold.dropped == threshold.bits
+            found = _fine(smallest[inside], held[inside])
+        records.append(found)
     return PerStart(tuple(records))
+
+
+def _fine(distances: FloatArray, weights: FloatArray) -> Histogram:
+    return Histogram.of_codes(distances.view(np.int64) >> _FINE, weights)
+
+
+def _parted(
+    block: Block,
+    coordinates: Rows,
+    states: tuple[CenterState, ...],
+    limits: list[Threshold],
+) -> PerStart[_Parted]:
+    """Return the sums of one block's rows below the bins of thresholds, and the rows in them."""
+    records = []
+    for state, threshold in zip(states, limits, strict=True):
+        smallest, held = _distances(block, coordinates, state)
+        bins = smallest.view(np.int64) >> threshold.dropped
+        kept = np.where(bins < threshold.bits, held, 0.0)
+        (below,) = center_sums(block.rows, kept, coordinates, (state,)).records
+        inside = (bins == threshold.bits) & (held > 0)
+        records.append(_Parted(below, Sample(block.rows[inside], held[inside])))
+    return PerStart(tuple(records))
+
+
+def _whole(
+    part: _Parted, before: Threshold, state: CenterState, coordinates: Rows
+) -> tuple[CenterSums, Threshold]:
+    """Add the nearest of the gathered rows to the sums of the others; return the threshold, too."""
+    block = Block(part.inside.rows, part.inside.weights)
+    limit = _threshold(
+        _fine(*_distances(block, coordinates, state)), _FINE, before.below, before.wanted
+    )
+    (sums,) = _kept_sums(block, coordinates, (state,), [limit]).records
+    return part.below + sums, limit
 
 
 def _kept_sums(

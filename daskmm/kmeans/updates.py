@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -58,16 +58,6 @@ _FEW_ELEMENTS = 1 << 14
 _FEATURES_IN_SINGLE, _LARGEST_IN_SINGLE = 1024, 1e30
 
 
-# Returns the next state, given the new centres, the sums and the state before; it moves the centres
-# of clusters that a hard step emptied.
-Relocation = Callable[[FloatArray, CenterSums, CenterState], CenterState]
-
-
-def to_farthest_rows(centers: FloatArray, sums: CenterSums, state: CenterState) -> CenterState:
-    """Move centres of emptied clusters to the rows farthest from their centres (a `Relocation`)."""
-    return replace(state, centers=relocated(centers, sums, state.distortion))
-
-
 def relocated(centers: FloatArray, sums: CenterSums, distortion: Distortion) -> FloatArray:
     """Return the centres; the centre of each empty cluster is moved to one of the farthest rows.
 
@@ -92,7 +82,7 @@ class Update(ABC):
 
     distortion: Distortion = SQUARED_EUCLIDEAN  # distortion in the model's coordinates
     partial: bool = False  # whether values may be missing
-    relocation: Relocation = to_farthest_rows  # rule for the centres of emptied clusters
+    relocates: bool = True  # whether centres of emptied clusters move to the farthest rows
     trim: float = 0.0  # share of the rows that hard steps leave out
 
     @property
@@ -103,6 +93,10 @@ class Update(ABC):
         It is False if feature weights are learned: hard steps can find weights with a low cost that
         are wrong.
         """
+
+    def placed(self, centers: FloatArray, sums: CenterSums, state: CenterState) -> FloatArray:
+        """Return new centres; those of clusters that a hard step emptied may be `relocated`."""
+        return relocated(centers, sums, state.distortion) if self.relocates else centers
 
     @abstractmethod
     def start(self, centers: FloatArray, s: float) -> CenterState:
@@ -130,8 +124,8 @@ class PowerUpdate(Update):
         return CenterState(allowed, s, None, self.distortion, self.partial, directions=found)
 
     def update(self, sums: CenterSums, state: CenterState, weight: float) -> CenterState:
-        """Move the centres to the weighted means; `relocation` moves those of emptied clusters."""
-        return self.relocation(moved_centers(sums, state), sums, state)
+        """Move the centres to the weighted means, and those of emptied clusters as `placed`."""
+        return replace(state, centers=self.placed(moved_centers(sums, state), sums, state))
 
     def penalty(self, state: CenterState) -> float:
         """Return 0."""
@@ -171,7 +165,7 @@ class EntropyUpdate(Update):
         means = moved_centers(sums, state)
         dispersion = state.distortion.dispersion(sums.squares, sums.masses, means) / weight
         weights = self._weights(dispersion)
-        return replace(self.relocation(means, sums, state), feature_weights=weights)
+        return replace(state, centers=self.placed(means, sums, state), feature_weights=weights)
 
     def penalty(self, state: CenterState) -> float:
         """Return λ Σ_l w_l log w_l (eq. 7)."""
@@ -352,7 +346,7 @@ class CentersProblem:
         return steps
 
     def sums(self, states: Sequence[CenterState]) -> tuple[CenterSums, ...]:
-        """Compute the sums for each state, in one pass, or in three if rows are trimmed."""
+        """Compute the sums for each state, in one pass, or in two or three if rows are trimmed."""
         if self.update.trim:
             return self._trimmed(states)
         bounds = self._bounds.before(states)
@@ -404,7 +398,7 @@ class CentersProblem:
         of_soft = iter(
             self.passes.reduce(block_sums, self.coordinates, soft).records if soft else ()
         )
-        return tuple(next(of_kept if is_hard else of_soft) for is_hard in hard)
+        return tuple(next(of_kept)[0] if is_hard else next(of_soft) for is_hard in hard)
 
     def yardstick(self, sums: CenterSums) -> float:
         """Return the mean distance with which `repeated_centers` compares centres."""

@@ -29,6 +29,8 @@ _EDGE = 1e-15
 # Features are dithered if they have at most this many values, with at least this many rows per
 # value on average.
 _FEW_VALUES, _ROWS_PER_VALUE = 32, 10
+# Steps are even if each is a multiple of the least one but for this share of it.
+_EVEN = 1e-3
 
 
 def latent_normals(
@@ -73,6 +75,22 @@ def dithered(rows: FloatArray, weights: FloatArray, rng: np.random.Generator) ->
             mean = np.average(column, weights=weights)
             deviation = np.sqrt(np.average(np.square(column - mean), weights=weights))
             spread[:, feature] = mean + deviation * scores
+    return spread
+
+
+def without_steps(rows: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Spread whole numbers, and other values of even steps, over a step around each value.
+
+    Otherwise the steps of features that have many rows per value would look like gaps in density.
+    Features with few values stay as they are.
+    """
+    spread = rows.copy()
+    for feature, column in enumerate(rows.T):
+        values = np.unique(column)
+        if _FEW_VALUES < len(values) <= len(rows) // _ROWS_PER_VALUE:
+            steps = np.diff(values) / (step := np.diff(values).min())
+            if np.abs(steps - np.rint(steps)).max() < _EVEN:
+                spread[:, feature] += step * (rng.random(len(rows)) - 0.5)
     return spread
 
 

@@ -46,3 +46,8 @@ def test_a_small_group_beside_a_large_one_is_found_and_a_few_far_rows_are_not():
     large, small = rng.normal(size=(2000, 4)), rng.normal(size=(40, 4)) + 8
     assert separation(np.vstack([large, small]), np.ones(2040), 0).n_groups == 2
     assert separation(np.vstack([large, small[:5]]), np.ones(2005), 0).n_groups == 1
+
+
+def test_equal_rows_are_one_group():
+    rows = np.repeat([[0.0, 0.0], [52.0, 7.0], [30.0, 3.0]], 200, axis=0)
+    assert separation(rows, np.ones(600), 0).n_groups == 3

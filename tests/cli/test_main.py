@@ -296,6 +296,8 @@ def test_existing_folder_is_refused_before_anything_is_read(tmp_path, capsys):
             "a.csv has no column 'zz'; it has 'x', 'y'.",
         ),
         (["a.parquet", "--keep", "zz", "--labels", "l.csv", "--out", "r"], "has no column 'zz'"),
+        (["parts", "--columns", "zz", "--out", "r"], "parts has no column 'zz'"),
+        (["parts/*.csv", "--categories", "zz", "--out", "r"], "*.csv has no column 'zz'"),
     ],
 )
 def test_inputs_and_columns_that_do_not_exist_are_refused_before_anything_slow_is_imported(
@@ -304,6 +306,8 @@ def test_inputs_and_columns_that_do_not_exist_are_refused_before_anything_slow_i
     frame = pd.DataFrame({"x": [1.0], "y": [2.0]})
     frame.to_csv(tmp_path / "a.csv", index=False)
     frame.to_parquet(tmp_path / "a.parquet")
+    (tmp_path / "parts").mkdir()
+    frame.to_csv(tmp_path / "parts" / "1.csv", index=False)
     script = "import sys; from daskmm.cli.main import main; main(sys.argv[1:]); "
     script += "assert not {'dask', 'pandas', 'sklearn'} & set(sys.modules)"
     command = [sys.executable, "-c", script, "fit", *given, "-k", "3"]

@@ -41,6 +41,9 @@ def test_a_mixture_is_fitted_planned_inspected_and_predicts(table, tmp_path, cap
     code, text, _ = run(capsys, "inspect", out)
     assert code == 0
     assert f"mean log-likelihood of a row: {expected.lower_bound_:.6g}" in text
+    n_all, n_steps = sum(each.exact for each in expected.history_), len(expected.history_)
+    assert 0 < n_all < n_steps
+    assert f"{n_steps} EM steps; {n_all} steps used all rows, the others a sample" in text
 
     code, text, _ = run(capsys, "plan", table, *own)
     assert code == 0

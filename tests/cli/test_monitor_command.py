@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from daskmm import KMeans, write_run
 from daskmm.cli.actions import DRIFT
 from daskmm.cli.main import main
 
@@ -48,6 +49,15 @@ def test_the_exit_code_tells_drift(run, capsys):
     found = json.loads(capsys.readouterr().out)
     assert (found["number"], found["drifted"], found["reasons"]) == (4, False, [])
     assert len(found["p_values"]) == 4 + 3
+
+
+def test_a_run_whose_rows_are_not_on_disk_asks_for_a_reference(run, capsys):
+    rows = np.load("fitted.npy")
+    write_run("python", KMeans(3, random_state=0).fit(rows), rows, report=False)
+    assert main(["monitor", "python", "quiet.npy"]) == 2
+    assert "rows in Python does not exist. Name the rows" in (told := capsys.readouterr().err)
+    assert "--reference DATA" in told
+    assert main(["monitor", "python", "quiet.npy", "--reference", "fitted.npy"]) == 0
 
 
 def test_the_report_gets_a_section(run, capsys):

@@ -207,6 +207,25 @@ def test_kept_columns_of_parquet_keep_their_types(folder):
     assert found["cluster"].dtype == np.int32
 
 
+@pytest.mark.parametrize("keep", [[], ["--keep", "all"]], ids=["labels", "all columns"])
+@pytest.mark.parametrize("chosen", [[5, 1, 88], slice(40, 70), slice(0, 30)], ids=str)
+def test_labels_of_parquet_have_the_index_that_pandas_stored(tmp_path, folder, chosen, keep):
+    """A table of chosen rows keeps their numbers, by which pandas joins the labels."""
+    rows, place = people().iloc[chosen], tmp_path / "chosen.parquet"
+    rows.to_parquet(place)
+    own = ["--columns", "a,b,c", "--labels", str(tmp_path / "fit.parquet"), *keep]
+    quick = ["-k", "2", *QUICK, "--no-pictures", "--quiet", "--out", str(tmp_path / "run")]
+    assert main(["fit", str(place), *own, *quick]) == 0
+    of_fit = pd.read_parquet(tmp_path / "fit.parquet")
+    found = predicted(folder, tmp_path / "new", place, "labels.parquet", *keep)
+    for labels in (of_fit, found):
+        pd.testing.assert_index_equal(labels.index, rows.index, exact="equiv")
+        assert [*labels] == [*(rows if keep else []), "cluster"]
+    model = daskmm.load(folder / "run" / "model")
+    expected = pd.Series(model.predict(rows), rows.index)
+    assert (rows.assign(cluster=found["cluster"])["cluster"] == expected).all()
+
+
 @pytest.mark.parametrize("out", ["labels.txt", "labels.csv.gz"])
 def test_labels_are_not_written_to_other_files(folder, tmp_path, capsys, out):
     command = ["predict", str(folder / "run"), str(folder / "rows.csv"), "--out"]

@@ -80,6 +80,23 @@ def test_rows_are_not_counted_twice(folder, capsys):
     assert daskmm.load(folder / "run" / "model").n_samples_seen_ == 180
 
 
+def test_an_update_changes_the_weights_and_missing_values_that_inspect_shows(folder, capsys):
+    for name, missing in (("rows", 6), ("monday", 30)):
+        rows = pd.read_csv(folder / f"{name}.csv").assign(c=np.arange(60) % 7 + 0.5)
+        rows.loc[: missing - 1, "c"] = np.nan
+        rows.to_csv(folder / f"{name}.csv", index=False)
+    command = ["fit", str(folder / "rows.csv"), "-k", "2", "--missing", "partial", "--model"]
+    command += ["entropy", "--lam", "0.3", "--no-pictures", "--quiet", "--out"]
+    assert main([*command, str(folder / "holes")]) == 0
+    assert main(["update", str(folder / "holes"), str(folder / "monday.csv"), "--quiet"]) == 0
+    told = json.loads((folder / "holes" / "summary.json").read_text())
+    assert told["missing_shares"] == pytest.approx({"c": 36 / 120})
+    updated = daskmm.load(folder / "holes" / "model")
+    assert told["feature_weights"] == updated.feature_weights_.tolist()
+    assert main(["inspect", str(folder / "holes")]) == 0
+    assert "missing values: c 30%" in capsys.readouterr().out
+
+
 def test_a_failed_update_leaves_the_run(folder, monkeypatch, capsys):
     before = summary(folder)
     centers = daskmm.load(folder / "run" / "model").cluster_centers_

@@ -341,3 +341,14 @@ def test_clusters_of_sparse_rows_are_named_by_high_features():
     names = cluster_names(model)
     assert all("high" in name and "low" not in name for name in names)
     assert names == cluster_names(pickle.loads(pickle.dumps(model)))
+
+
+def test_means_of_zeros_are_zero():
+    rng = np.random.default_rng(0)
+    kind = rng.integers(5, size=20_000)
+    wage = np.where(kind > 1, 700.7 * kind, 0.0) * rng.uniform(0.9, 1.1, 20_000)
+    frame = pd.DataFrame({"age": 20 + 40 * (kind % 2) + rng.normal(size=20_000), "wage": wage})
+    model = KMeans(5, standardize=True, random_state=0).fit(frame)
+    expected = frame.groupby(model.labels_)["wage"].mean()
+    assert (expected == 0).sum() == 2
+    np.testing.assert_allclose(model.summary_["mean_wage"], expected, rtol=1e-9, atol=0)

@@ -180,7 +180,7 @@ def test_every_choice_works_on_sparse_rows(init):
         KMeans("auto", max_clusters=12, n_init=2),
         KMeans(3, sample_size=150, n_init=2),
         KMeans(3, distortion="kl", n_init=2),
-        KMeans(3, n_init=2, empty_cluster="random"),
+        KMeans(3, n_init=2, empty_cluster="restart"),
     ):
         model.set_params(init=init, random_state=0)
         for table in (matrix, lazy(rows, 90)):

@@ -55,8 +55,9 @@ def of_nanoarrow(kind, rows=TABLE):
     return getattr(pytest.importorskip("nanoarrow"), kind)(rows.combine_chunks().to_batches()[0])
 
 
-def of_modin(rows=FRAME):
-    return pytest.importorskip("modin.pandas").DataFrame(rows)
+def of_modin(rows=TABLE):
+    frame = rows.to_pandas(date_as_object=False, types_mapper={pa.bool_(): pd.BooleanDtype()}.get)
+    return pytest.importorskip("modin.pandas").DataFrame(frame)
 
 
 EVERY = {
@@ -142,7 +143,7 @@ def test_numbers_of_every_type_become_floats():
         np.testing.assert_array_equal(frame["a"], expected)
 
 
-@pytest.mark.parametrize("kind", [lambda rows: rows, of_polars, of_duckdb, of_ibis])
+@pytest.mark.parametrize("kind", [lambda rows: rows, of_polars, of_duckdb, of_ibis, of_modin])
 def test_columns_of_several_kinds_give_the_labels_of_a_pandas_frame(kind):
     settings = {
         "distortion": "mixed",

@@ -8,9 +8,8 @@ from sklearn.base import clone
 
 from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans
 from daskmm.data.blocks import row_blocks
-from daskmm.engine.moments import Sample
 from daskmm.engine.passes import Passes
-from daskmm.kmeans.empty_clusters import RandomRows, split_coincident
+from daskmm.kmeans.empty_clusters import split_coincident
 from daskmm.kmeans.updates import CentersProblem, PowerUpdate, coincident_centers
 from daskmm.mm.context import FitContext
 from daskmm.mm.driver import Schedule, minimize
@@ -22,13 +21,12 @@ def far_start(rows, k):
     return np.vstack([rows[: k - 1], rows.max(axis=0) + 1e3])
 
 
-@pytest.mark.parametrize("method", ["farthest", "random"])
 @pytest.mark.parametrize("chunks", [None, 17, 60])
-def test_emptied_clusters_are_filled_whatever_the_chunks(method, chunks):
+def test_emptied_clusters_are_filled_whatever_the_chunks(chunks):
     rows, _ = blobs(240, 3, 4)
     X = rows if chunks is None else da.from_array(rows, (chunks, 3))
-    model = KMeans(4, init=far_start(rows, 4), standardize=False, empty_cluster=method).fit(X)
-    expected = KMeans(4, init=far_start(rows, 4), standardize=False, empty_cluster=method).fit(rows)
+    model = KMeans(4, init=far_start(rows, 4), standardize=False).fit(X)
+    expected = KMeans(4, init=far_start(rows, 4), standardize=False).fit(rows)
     assert len(np.unique(np.asarray(model.labels_))) == 4
     np.testing.assert_allclose(model.cluster_centers_, expected.cluster_centers_, rtol=1e-9)
 
@@ -67,28 +65,24 @@ def test_restart_begins_again_until_no_cluster_is_empty():
 
 def test_fewer_distinct_rows_than_clusters_still_end_in_a_warning():
     rows = np.repeat([[0.0], [1.0]], 20, axis=0)
-    for method in ("farthest", "random", "restart"):
+    for method in ("farthest", "restart"):
         model = KMeans(3, empty_cluster=method, random_state=0)
         assert any("Number of distinct clusters" in note for note in fit_recording(model, rows))
         assert model.inertia_ == 0.0
 
 
-def problem_of(rows, relocation=None):
-    update = PowerUpdate() if relocation is None else PowerUpdate(relocation=relocation)
+def problem_of(rows):
     p = rows.shape[1]
     coordinates = Coordinates(rows.mean(axis=0), np.ones(p))
     spread = float(rows.var(axis=0).sum())
-    return CentersProblem(Passes(row_blocks(rows)), coordinates, float(len(rows)), update, spread)
+    return CentersProblem(
+        Passes(row_blocks(rows)), coordinates, float(len(rows)), PowerUpdate(), spread
+    )
 
 
-@pytest.mark.parametrize("method", ["farthest", "random"])
-def test_coincident_centres_at_the_end_are_split_once_and_polished(method):
+def test_coincident_centres_at_the_end_are_split_once_and_polished():
     rows, truth = blobs(240, 3, 4)
-    relocation = None
-    if method == "random":
-        sample = Sample(rows - rows.mean(axis=0), np.ones(len(rows)))
-        relocation = RandomRows(sample, 0)
-    problem = problem_of(rows, relocation)
+    problem = problem_of(rows)
     schedule = Schedule(-3.0, eta=1.1, polish=True, max_iter=100)
     means = [rows[truth == j].mean(axis=0) for j in range(3)]
     # Two centres at the same place share a cluster, and another serves two.
@@ -97,7 +91,7 @@ def test_coincident_centres_at_the_end_are_split_once_and_polished(method):
     assert outcome.scored.coincident_centers == 1
     found, n_split = split_coincident(problem, outcome, schedule, FitContext())
     assert n_split == 1
-    assert found.inertia < (0.6 if method == "farthest" else 1.0) * outcome.inertia
+    assert found.inertia < 0.6 * outcome.inertia
     assert coincident_centers(found.run.state, found.inertia / len(rows)) == 0
     iterations = [record.iteration for record in found.run.history]
     assert iterations == list(range(1, len(iterations) + 1))

@@ -11,6 +11,7 @@ from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans
 from daskmm.data.blocks import row_blocks
 from daskmm.engine.moments import Sample
 from daskmm.engine.passes import Passes, weighted_passes
+from daskmm.kmeans import trimming
 from daskmm.kmeans.near_rows import near_rows
 from daskmm.kmeans.seeding import greedy_rows
 from daskmm.kmeans.sums import CenterState
@@ -53,14 +54,16 @@ def test_centres_of_contaminated_rows_are_those_of_clean_ones(cls):
 
 @pytest.mark.parametrize("share", [0.05, 0.3, 1 / 7])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_sums_are_those_of_the_nearest_rows(share, weighted):
+@pytest.mark.parametrize("gathered", [False, True])
+def test_sums_are_those_of_the_nearest_rows(share, weighted, gathered, monkeypatch):
+    monkeypatch.setattr(trimming, "_GATHERED_BYTES", 1000 * gathered)
     rng = np.random.default_rng(0)
     rows, centers = rng.normal(size=(501, 3)), rng.normal(size=(4, 3))
     weights = rng.integers(0, 4, 501).astype(float) if weighted else np.ones(501)
     state = CenterState(centers, -np.inf)
     passes = weighted_passes(da.from_array(rows, chunks=(100, -1)), weights)
-    (found,) = trimmed_sums(passes, Coordinates.identity(3), [state], share)
-    assert passes.n_passes == 3
+    ((found, _),) = trimmed_sums(passes, Coordinates.identity(3), [state], share)
+    assert passes.n_passes == (2 if gathered else 3)
     squares = np.square(rows[:, None] - centers).sum(axis=2)
     labels, nearest = squares.argmin(axis=1), squares.min(axis=1)
     left, counts, sums, cost = (1 - share) * weights.sum(), np.zeros(4), np.zeros((4, 3)), 0.0
@@ -78,7 +81,7 @@ def test_sums_are_those_of_the_nearest_rows(share, weighted):
 def test_rows_at_one_distance_share_what_is_left():
     rows = np.array([[1.0], [-1.0], [1.0], [-1.0]])
     passes = Passes(row_blocks(rows))
-    (found,) = trimmed_sums(
+    ((found, _),) = trimmed_sums(
         passes, Coordinates.identity(1), [CenterState(np.zeros((1, 1)), -np.inf)], 0.5
     )
     assert found.weights[0] == pytest.approx(2.0)
