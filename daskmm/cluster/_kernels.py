@@ -43,8 +43,7 @@ from daskmm.gram.matrices import Grams
 from daskmm.gram.opening import Opening
 from daskmm.gram.precomputed import described_gram, precomputed
 from daskmm.gram.problem import KernelState, distances_to_means
-from daskmm.gram.rows import kernel_rows
-from daskmm.gram.sources import choose_source, open_sources, stored_coordinates
+from daskmm.gram.sources import choose_source, kernel_rows, open_sources, stored_coordinates
 from daskmm.kmeans.assignment import map_rows
 from daskmm.kmeans.method import Method
 from daskmm.mm.context import FitContext

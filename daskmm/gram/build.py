@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from daskmm._version import __version__
 from daskmm.engine.passes import run_on_threads, tree_reduce
 from daskmm.gram.pairs import Pair, pair_tasks, row_groups
-from daskmm.gram.rows import over_rows
 from daskmm.gram.store import (
     GramStore,
     GramStoreError,
@@ -53,20 +52,16 @@ _TESTED_ROWS = 200
 
 def describe_rows(rows: FloatArray, kernel: Kernel, dtype: str, tile_rows: int) -> Manifest:
     """Return the manifest of a store of given rows in the model's coordinates."""
+    digests = [functools.partial(fingerprint, rows[cut]) for cut in row_cuts(len(rows), tile_rows)]
     return Manifest(
         n_rows=len(rows),
         n_features=rows.shape[1],
         tile_rows=tile_rows,
         dtype=np.dtype(dtype).name,
         kernel=plain(kernel.describe()),
-        fingerprints=_digests(rows, tile_rows),
+        fingerprints=tuple(run_on_threads(digests)),
         library=__version__,
     )
-
-
-def _digests(rows: FloatArray, tile_rows: int) -> tuple[str, ...]:
-    """Return the digest of each tile row."""
-    return tuple(over_rows(fingerprint, rows, row_cuts(len(rows), tile_rows)))
 
 
 def build(

@@ -5,16 +5,16 @@ A matrix in memory is multiplied at once, others in tiles (`daskmm.gram.pairs`).
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.engine.passes import tree_reduce
+from daskmm.engine.passes import one_blas_thread, run_on_threads, tree_reduce
 from daskmm.gram.build import TILE_ROWS, checked_diagonal, kernel_tile, mend
 from daskmm.gram.pairs import Pair, RowSums, pair_tasks, row_groups
-from daskmm.gram.rows import over_rows
 from daskmm.gram.store import GramStore, GramStoreError, opened, row_cuts
 from daskmm.numerics.kernels import Kernel, finite_block
 
@@ -125,7 +125,11 @@ class TiledGram(GramSource):
     def columns(self, rows: NDArray[np.int_]) -> FloatArray:
         """Return some columns of K, computed tile by tile."""
         chosen, cuts = self.rows[rows], row_cuts(len(self.rows), TILE_ROWS)
-        return np.concatenate(over_rows(_columns, self.rows, cuts, self.kernel, chosen))
+        tiles = [
+            functools.partial(finite_block, self.kernel, self.rows[cut], chosen) for cut in cuts
+        ]
+        with one_blas_thread():
+            return np.concatenate([*run_on_threads(tiles)])
 
 
 class StoredGram(TiledGram):
@@ -162,10 +166,6 @@ class RecomputedGram(TiledGram):
             _recomputed_pair, tasks, (self.kernel,), self.lazy, "gram-sweep"
         )
         return sums.joined()
-
-
-def _columns(rows: FloatArray, kernel: Kernel, chosen: FloatArray) -> FloatArray:
-    return finite_block(kernel, rows, chosen)
 
 
 def _stored_pair(

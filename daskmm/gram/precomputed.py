@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
 import dask
 import dask.array as da
 import numpy as np
+from dask.delayed import delayed
 from numpy.typing import NDArray
 
 from daskmm.data.blocks import as_dask_array, is_lazy
@@ -17,7 +19,6 @@ from daskmm.engine.distributed import computed
 from daskmm.engine.passes import tree_reduce
 from daskmm.gram.matrices import MEMORY_BYTES, DenseGram, GramSource
 from daskmm.gram.pairs import Pair, RowSums, pair_tasks, row_groups
-from daskmm.gram.rows import entries
 from daskmm.numerics.kernels import ASYMMETRY
 from daskmm.storage.digests import digest
 
@@ -126,16 +127,31 @@ class BlockedGram(GramSource):
 
     def submatrix(self, rows: NDArray[np.int_]) -> FloatArray:
         """Return the submatrix of K of some rows, by a sweep."""
-        self.n_sweeps += 1
-        found = entries(self.blocks, self.matrix.chunks, (rows, rows))
-        _refuse_lost(found, rows, rows)
-        return found
+        return self._entries(rows, rows)
 
     def columns(self, rows: NDArray[np.int_]) -> FloatArray:
         """Return some columns of K, by a sweep."""
+        return self._entries(np.arange(len(self.diagonal)), rows)
+
+    def _entries(self, rows: NDArray[np.int_], columns: NDArray[np.int_]) -> FloatArray:
+        """Return the entries in some rows and columns; only the blocks that have any are loaded.
+
+        dask's expressions do not support index arrays.
+        """
         self.n_sweeps += 1
-        found = entries(self.blocks, self.matrix.chunks, (None, rows))
-        _refuse_lost(found, np.arange(len(found)), rows)
+        ends = np.cumsum([0, *self.matrix.chunks[0]])
+        of_row, of_column = (
+            np.searchsorted(ends, index, side="right") - 1 for index in (rows, columns)
+        )
+        found, places, parts = np.empty((len(rows), len(columns))), [], []
+        for i, j in itertools.product(np.unique(of_row), np.unique(of_column)):
+            down, across = np.flatnonzero(of_row == i), np.flatnonzero(of_column == j)
+            places.append(np.ix_(down, across))
+            inside = np.ix_(rows[down] - ends[i], columns[across] - ends[j])
+            parts.append(delayed(operator.getitem)(self.blocks[i, j], inside))
+        for place, part in zip(places, computed(*parts), strict=True):
+            found[place] = part
+        _refuse_lost(found, rows, columns)
         return found
 
 

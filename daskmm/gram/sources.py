@@ -7,9 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm.data.blocks import Position, positions, row_blocks
+from daskmm.engine.graph import TaskGraph
+from daskmm.engine.passes import one_blas_thread, reduce_graph
 from daskmm.gram.build import build, checked_diagonal
 from daskmm.gram.matrices import MEMORY_BYTES, DenseGram, GramSource, RecomputedGram, StoredGram
 from daskmm.gram.store import GramStore
@@ -43,6 +47,21 @@ def choose_source(gram: str | Path, n_rows: int, n_kernels: int, scratch: Path) 
     if free < 2 * stored:
         return f"{_RECOMPUTED}: a store would take {stored / 1e9:.1f} of {free / 1e9:.1f} GB"
     return f"{_STORED_FOR_NOW}: {stored / 1e9:.1f} GB on disk"
+
+
+def kernel_rows(table: NDArray | da.Array, coordinates: Coordinates) -> FloatArray:
+    """Return the rows of a table in the kernels' units, in memory, loaded block by block."""
+    if not isinstance(table, da.Array):
+        return coordinates.to_model(np.asarray(table))
+    blocks = row_blocks(table)
+    own = [*zip(positions(blocks.layout), blocks.parts, strict=True)]
+    with one_blas_thread():
+        found = reduce_graph(TaskGraph(own, table), _rows_of_block, (coordinates,), "kernel-rows")
+    return np.concatenate(found)
+
+
+def _rows_of_block(position: Position, rows: Any, coordinates: Coordinates) -> list[FloatArray]:
+    return [coordinates.to_model(np.asarray(rows))]
 
 
 def _free_bytes(path: Path) -> int:
