@@ -229,7 +229,7 @@ def parameters_of(cls, rng, n, p):
         maybe("s0", 0.02, 0.0, 1.0, np.nan, "cold")
         maybe("eta", 0.02, 0.5, np.inf, np.nan)
     if cls in CENTERED:
-        maybe("init", 0.4, "k-means++", "random")
+        maybe("init", 0.4, "k-means++", "k-means||", "random")
         maybe("init", 0.1, rng.normal(size=(k, p)), 1e200 * rng.normal(size=(k, p)))
         maybe("init", 0.03, "guess", np.full((k, p), np.nan), np.zeros((k + 1, p)))
         maybe("sample_size", 0.3, None, k, 20, 10**6)

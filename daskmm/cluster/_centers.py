@@ -99,7 +99,7 @@ class CenterClusterer(CenterParameters, NearestCenter):
         "max_clusters": [None, Interval(Integral, 2, None, closed="left")],
         "standardize": ["boolean", StrOptions({"auto"})],
         "init": [
-            StrOptions({"k-means++", "random"}),
+            StrOptions({"k-means++", "k-means||", "random"}),
             "array-like",
             NearestCenter,
             FrozenEstimator,

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.cluster import KMeans
+from sklearn.mixture import GaussianMixture
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler
 
@@ -56,3 +57,12 @@ def _kmeans(centers: FloatArray) -> KMeans:
     # The fit has rounded the centres.
     model.cluster_centers_ = np.ascontiguousarray(centers)
     return model
+
+
+def mixture_of(model: BaseEstimator) -> BaseEstimator:
+    """Return scikit-learn's GaussianMixture with the components of a fitted mixture."""
+    exported = GaussianMixture(len(model.weights_), covariance_type=model.covariance_type_)
+    names = "weights_", "means_", "covariances_", "precisions_", "precisions_cholesky_"
+    for name in (*names, "converged_", "n_iter_", "lower_bound_", "n_features_in_"):
+        setattr(exported, name, getattr(model, name))
+    return exported

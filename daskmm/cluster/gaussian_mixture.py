@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import DensityMixin
+from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -19,6 +19,7 @@ from daskmm.auto.n_clusters import PLANNED_CLUSTERS, ClusterNumberPath, follow_n
 from daskmm.cluster._choices import warn_of_number
 from daskmm.cluster._docs import documented
 from daskmm.cluster._estimator import MMClusterer
+from daskmm.cluster._export import mixture_of, with_names
 from daskmm.cluster._fitting import fitting, lock_of, replace_fitted, set_fitted
 from daskmm.cluster._output import fitted_labels, labels_of_table, values_of_table
 from daskmm.cluster._parameters import SAMPLING, Constraints, FitParameters, given_array
@@ -436,6 +437,26 @@ class GaussianMixture(MixtureParameters, DensityMixin, MMClusterer):
             partial=self.missing == "partial",
             student=self.tails == "student",
         )
+
+    def to_sklearn(self) -> BaseEstimator:
+        """Return scikit-learn's `GaussianMixture` with the same components.
+
+        Returns
+        -------
+        sklearn.mixture.GaussianMixture
+            A fitted estimator. It predicts, scores and samples, and a new fit of it begins anew.
+
+        Raises
+        ------
+        ValueError
+            If components are t distributions, or values may be missing.
+        """
+        check_is_fitted(self, "means_")
+        if self.tails == "student" or self.missing == "partial":
+            raise ValueError(
+                "scikit-learn's GaussianMixture has no tails='student' and no missing='partial'."
+            )
+        return with_names(mixture_of(self), self)
 
     def _fitted_or_none(self) -> MixtureState | None:
         return self._components() if "means_" in vars(self) else None

@@ -251,6 +251,12 @@ class KeptBounds:
         known = [start.bounds for _, start in self._starts if start.bounds is not None]
         return next((own for own in known if own.holds_at(centers)), None)
 
+    def last_labels(self, centers: FloatArray) -> NDArray[np.int32] | None:
+        """Return the nearest centres of all rows in the step that led to these centres, or None."""
+        known = [start.bounds for after, start in self._starts if after is centers]
+        found = known[0] if known else None
+        return None if found is None or (found.distances < 0).any() else found.labels
+
     def choose_directions(self, blocks: Sequence[NDArray]) -> None:
         """Choose the directions of partial distances for the present step of each start."""
         for bounds in self.present(len(self._present)):

@@ -52,18 +52,22 @@ _FEW_CENTERS = 128
 CLUSTERS_PER_CELL = 128
 
 
-def n_partitions(n_features: int) -> int:
+def partitions_for(n_features: int) -> int:
     """Return the number of partitions of the rows in which candidates are sought."""
     return PARTITIONS if n_features < _WIDE else _PARTITIONS_OF_WIDE
 
 
 def candidates_by_cells(
-    rows: FloatArray, weights: FloatArray, n_clusters: int, seed: int
+    rows: FloatArray,
+    weights: FloatArray,
+    n_clusters: int,
+    seed: int,
+    n_partitions: int = PARTITIONS,
 ) -> tuple[FloatArray, FloatArray]:
     """Return candidates for the centres, and the weight of the rows nearest to each.
 
     Rows are in the model's coordinates, have no missing values and positive weights, and are more
-    than `PARTITIONS` per cluster. Candidates are at most `PARTITIONS` per cluster, one partition
+    than `PARTITIONS` per cluster. Candidates are at most `n_partitions` per cluster, one partition
     after the other, and fewer than one per cluster if so few rows are distinct; their weights are
     positive.
     """
@@ -71,7 +75,7 @@ def candidates_by_cells(
         n_rows, drawn = _ROWS_PER_CLUSTER * n_clusters, np.random.default_rng([seed, len(rows)])
         some = np.sort(drawn.choice(len(rows), n_rows, replace=False))
         rows, weights = rows[some], weights[some]
-    generators = [(rng,) for rng in np.random.default_rng(seed).spawn(n_partitions(rows.shape[1]))]
+    generators = [(rng,) for rng in np.random.default_rng(seed).spawn(n_partitions)]
     seen = _in_single(rows, CELLS * math.isqrt(n_clusters), np.random.default_rng(seed))
     found = tree_reduce(
         _candidates_of_partition, generators, (rows, seen, weights, n_clusters), False, "seed"

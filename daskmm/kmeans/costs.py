@@ -20,6 +20,7 @@ from daskmm.engine.speed import fastest, loading_seconds, product_seconds
 from daskmm.kmeans.bounded_sizes import MOST_ROUNDS, STEPS, STEPS_STREAMED
 from daskmm.kmeans.exchange import EXCHANGE_STEPS, FIRST_STEPS
 from daskmm.kmeans.method import Method, most_polished
+from daskmm.kmeans.seeding import ROUNDS
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.trials import sample_rows
 from daskmm.kmeans.updates import block_sums
@@ -173,7 +174,10 @@ class CenterCosts:
 
     def starts(self) -> Cost:
         """Return the cost of finding starting centres."""
-        own = self.method
+        own, n_passes = self.method, ROUNDS + 1
+        if own.init == "k-means||":
+            states = own.n_starts * ROUNDS  # the candidates become more from round to round
+            return Cost(n_passes, n_passes, lambda: n_passes * self._pass_over(states * self._hard))
         if own.init != "k-means++":
             return Cost()
         if own.many:
@@ -278,7 +282,7 @@ class CenterCosts:
     def refits(self) -> Cost:
         """Return the cost of fits until one has no empty cluster, which few fits need."""
         fit = self.polishing() if self.method.on_sample else self.passes()
-        return Cost(most=REFITS * fit.most)
+        return Cost(most=REFITS * (self.starts().most + fit.most))
 
     def turns(self) -> Cost:
         """Return the cost of learning the Mahalanobis matrix: two passes besides its iterations."""

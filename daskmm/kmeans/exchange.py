@@ -21,7 +21,7 @@ FloatArray = NDArray[np.float64]
 
 # Number of hard steps after an exchange, and number of steps before the first exchange if there is
 # one start: exchanges gain more than further steps would.
-EXCHANGE_STEPS, FIRST_STEPS = 4, 3
+EXCHANGE_STEPS, FIRST_STEPS = 4, 2
 # Largest number of rows that show how to divide a cluster, and number of steps that divide it.
 _MOST_ROWS, _STEPS = 64, 3
 # Number of steps that find the direction in which the rows of a cluster vary most.

@@ -131,8 +131,11 @@ def _sampled(fit: CentersFit) -> CentersFit:
     exact = isinstance(problem.coordinates, WhitenedCoordinates) or fit.method.n_landmarks > 0
     if exact or not _fits(survey.core.rows, dtype):
         dtype = np.dtype(np.float64)
+    sample = survey.core
+    if fit.method.exchanges:  # they convert rows often
+        sample = replace(sample, rows=sample.rows.astype(dtype, copy=False))
     rows = SampledRows(
-        survey.core,
+        sample,
         problem.update,
         problem.spread,
         dtype,
@@ -179,9 +182,21 @@ def _polished(fit: CentersFit) -> CentersFit:
     search = fit.search
     assert search is not None
     runs = search.candidates
+    # The cost of a run on all rows shows after one step whether it has converged.
+    whole = len(fit.survey.core.rows) == fit.survey.n_rows
     schedule = replace(search.hard_schedule, calm=_CALM_READS)
-    states = [run.state for run in runs]
-    outcome = minimize(fit.problem, states, schedule, fit.context, race=search.worth_polishing)
+    if not fit.lazy and not (whole and runs[0].converged):
+        schedule = replace(schedule, relaxations=search.schedule.relaxations[-1:])
+    relaxation = schedule.relaxation(0, schedule.max_iter)
+    starts = [
+        Run(
+            replace(run.state.listing(), relaxation=relaxation),
+            "hard",
+            last=run.last if whole else np.inf,
+        )
+        for run in runs
+    ]
+    outcome = minimize(fit.problem, starts, schedule, fit.context, race=search.worth_polishing)
     return replace(fit, result=outcome, before=[run.history for run in runs])
 
 
@@ -406,7 +421,7 @@ def _is_hedged(method: Method) -> bool:
 
 def _starts(fit: CentersFit) -> Sequence[FloatArray | CenterState]:
     """Return the given start, or starting centres for each seed, in the model's coordinates."""
-    survey, method, drawn = fit.survey, fit.method, fit.seeds[1:]
+    passes, survey, method, drawn = fit.problem.passes, fit.survey, fit.method, fit.seeds[1:]
     if fit.given is not None:
         given = given_centers(fit.given, survey)
         if fit.feature_weights is None:
@@ -415,13 +430,15 @@ def _starts(fit: CentersFit) -> Sequence[FloatArray | CenterState]:
         return [replace(state, feature_weights=fit.feature_weights)]
     centers: list[FloatArray] = []
     at_once = 1
-    if is_wide(*survey.core.rows.shape):
-        at_once = len(drawn)  # starts share the space that the rows span
+    if method.init == "k-means||" or is_wide(*survey.core.rows.shape):
+        at_once = len(drawn)  # starts share passes, or the space that the rows span
     elif method.n_clusters >= MANY_CLUSTERS:
         at_once = CPU_COUNT  # each start has a thread
     for first in range(0, len(drawn), at_once):
         seeds = np.asarray(drawn[first : first + at_once])
-        centers += starting_centers(method.init, survey, method.n_clusters, seeds)
+        centers += starting_centers(
+            method.init, passes, survey, method.n_clusters, seeds, method.exchanges
+        )
         fit.context.follow("starting centres", len(centers) / len(drawn))
     return centers
 

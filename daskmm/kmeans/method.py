@@ -33,7 +33,7 @@ class Method:
     schedule: Schedule  # schedule of the powers; the expected one before data are read
     # Whether to anneal on the sample, with passes over the full data for hard steps only.
     on_sample: bool
-    # How starting centres are found: "k-means++", "random" or "given".
+    # How starting centres are found: "k-means++", "k-means||", "random" or "given".
     init: str = "k-means++"
     family: type[Distortion] = SquaredEuclidean
     weighted: bool = False  # whether feature weights are learned

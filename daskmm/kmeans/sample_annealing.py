@@ -37,6 +37,7 @@ from daskmm.mm.stages import Repeat, Stage
 from daskmm.numerics.distortions.bregman import PLAIN, Metric
 from daskmm.numerics.rows import Coordinates, Rows
 from daskmm.numerics.sparse_rows import SparseRows
+from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 
@@ -132,9 +133,9 @@ _LARGER_SAMPLE_TOL = 0.1
 # rows).
 _GENERATIONS = 4
 _WORTH_ANOTHER = 1e-3
-# Largest number of exchanges of clusters. The last exchange is the first that lowers the best cost
-# by less than the same share.
-_EXCHANGES = 8
+# Largest number of exchanges of clusters. The last one also gains less than this share: half of it
+# lowers the cost by another .05 % in a tenth more time.
+_EXCHANGES, _WORTH_EXCHANGING = 8, 2e-3
 
 
 @dataclass(frozen=True)
@@ -191,6 +192,8 @@ class Search:
     generation: int = 0  # number of recombinations so far
     settled: bool = False  # whether the last recombination gained too little for another one
     exchanges: bool = False  # whether clusters are exchanged
+    # Where the next exchange starts, if the steps after the last one have found it.
+    next_exchange: CenterState | None = None
     exhausted: bool = False  # whether the last exchange gained too little for another one
     # Runs that continue on the table after the larger sample; their histories include all samples.
     polished: Sequence[Run[CenterState]] | None = None
@@ -229,8 +232,11 @@ def annealed(search: Search) -> Search:
     above the critical power can lose small clusters that a good start had.
     """
     schedule = search.schedule
-    if search.exchanges and schedule.s0 == -np.inf and not _several(search):
-        schedule = replace(schedule, max_iter=min(FIRST_STEPS, schedule.max_iter))
+    alone = len(search.starts) == 1 and search.found is None
+    if search.exchanges and schedule.s0 == -np.inf and alone:
+        first = _between_exchanges(search, search.starts[0], FIRST_STEPS)
+        assert first is not None  # an interrupt before any step is raised
+        return replace(search, runs=[first.run], next_exchange=first.next_start)
     wanted: list[Start] = [(start, schedule) for start in search.starts]
     if search.rows.update.hedged and schedule.s0 > -np.inf:
         wanted += [(start, search.hard_schedule) for start in search.starts]
@@ -265,21 +271,22 @@ def recombined(search: Search) -> Search:
 def exchanged(search: Search) -> Search:
     """Exchange clusters of the cheapest run, take a few hard steps, and keep the cheaper state."""
     best, *others = cheapest(search.runs, len(search.runs))
-    sample, state = search.rows.sample, best.state
-    rows = sample.rows.astype(search.rows.dtype, copy=False)
-    same = Coordinates.identity(rows.shape[1])
-    labels = np.asarray(map_rows(labels_of, rows, same, state))
-    centers = with_exchanged_clusters(rows, sample.weights, labels, state.centers)
-    if centers is None:
+    start = search.next_exchange
+    if start is None:
+        start = _with_exchange(search.rows, best.state)
+    if start is None:
         return replace(search, exhausted=True)
-    start = replace(state, centers=state.distortion.allowed(centers, state.centers))
-    (run,) = _run(search, [(start, search.relaxed_schedule(EXCHANGE_STEPS))])
-    if search.context.stopped is not None:
+    found = _between_exchanges(search, start, EXCHANGE_STEPS)
+    if found is None:
         return search
-    gain = best.last - run.last
+    run, gain = found.run, best.last - found.run.last
     run = replace(run, history=[*best.history, *run.history])
-    runs = [run if gain > 0 else best, *others]
-    return replace(search, runs=runs, exhausted=gain <= _WORTH_ANOTHER * abs(best.last))
+    return replace(
+        search,
+        runs=[run if gain > 0 else best, *others],
+        next_exchange=found.next_start,
+        exhausted=found.next_start is None or gain <= _WORTH_EXCHANGING * abs(best.last),
+    )
 
 
 def converged(search: Search) -> Search:
@@ -449,6 +456,70 @@ def _anneal(
     context = FitContext(began=time.perf_counter() - seconds, holds_interrupts=False)
     with one_blas_thread():  # entering takes as long as a step on few rows
         return iterate(rows.problem(n_runs), [start], schedule, context, until=until)
+
+
+@registered
+@dataclass(frozen=True)
+class Exchange:
+    """A few hard steps, and the exchange of clusters after them."""
+
+    run: Run[CenterState]
+    # State after the exchange; None if no exchange promises to lower the cost.
+    next_start: CenterState | None
+
+    def __add__(self, later: Exchange) -> Exchange:
+        return later
+
+
+def _between_exchanges(
+    search: Search, start: FloatArray | CenterState, n_steps: int
+) -> Exchange | None:
+    """Take a few hard steps and exchange clusters, in a task; None if the user interrupted it."""
+    rows, context = search.rows, search.context
+    found: Exchange | None = context.journal.recall()
+    if found is None:
+        schedule = replace(search.relaxed_schedule(n_steps), ends_at_means=False)
+        products = math.prod(rows.sample.rows.shape) * rows.n_clusters
+        arguments = (start, schedule, time.perf_counter() - context.began)
+        try:
+            found = tree_reduce(_exchange, [arguments], (rows,), search.lazy, "exchange", products)
+        except KeyboardInterrupt as interrupt:
+            context.stop(interrupt)
+            return None
+        context.journal.keep(found, len(found.run.history))
+    return found
+
+
+def _exchange(
+    start: FloatArray | CenterState, schedule: Schedule, seconds: float, rows: SampledRows
+) -> Exchange:
+    """Take a few hard steps, and exchange clusters (the task function)."""
+    context = FitContext(began=time.perf_counter() - seconds, holds_interrupts=False)
+    problem = rows.problem(1)
+    with one_blas_thread():
+        (run,) = iterate(problem, [start], schedule, context)
+        state = replace(run.state, relaxation=1.0)  # other stages go to the means
+        return Exchange(
+            replace(run, state=state), _with_exchange(rows, state, problem.last_labels(state))
+        )
+
+
+def _with_exchange(
+    rows: SampledRows, state: CenterState, labels: NDArray[np.int32] | None = None
+) -> CenterState | None:
+    """Exchange clusters of a state; None if no exchange promises to lower the cost.
+
+    Labels are those of the state's centres unless they are given.
+    """
+    values = rows.sample.rows.astype(rows.dtype, copy=False)
+    if labels is None:
+        same = Coordinates.identity(values.shape[1])
+        labels = np.asarray(map_rows(labels_of, values, same, state))
+    centers = with_exchanged_clusters(values, rows.sample.weights, labels, state.centers)
+    if centers is None:
+        return None
+    allowed = state.distortion.allowed(centers, state.centers)
+    return replace(state, centers=allowed).listing()
 
 
 def worth_polishing(

@@ -83,6 +83,10 @@ class CenterState:
         """Whether lists suffice; if `n_relaxed` is 0, 2, 6, 14, 30, …, all centres are compared."""
         return bool((self.n_relaxed + 2) & (self.n_relaxed + 1))
 
+    def listing(self) -> CenterState:
+        """Return the state with a next step that compares all centres, before steps over lists."""
+        return replace(self, n_relaxed=2)
+
     @functools.cached_property
     def prepared(self) -> dispatch.PreparedCenters:
         """The centres as the compiled loops take them."""

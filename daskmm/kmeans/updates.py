@@ -382,6 +382,10 @@ class CentersProblem:
         """Return the bounds of rows in memory, if the last step began at this state."""
         return self._bounds.at(state.centers)
 
+    def last_labels(self, state: CenterState) -> NDArray[np.int32] | None:
+        """Return the labels in the step that led to this state, if rows in memory have bounds."""
+        return self._bounds.last_labels(state.centers)
+
     def _waned(self, state: CenterState, sums: CenterSums) -> bool:
         """Return whether a soft step may have left out weights that count."""
         if state.shares is None or state.s == -np.inf:

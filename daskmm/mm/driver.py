@@ -75,10 +75,12 @@ class Schedule:
     # step; the last one holds until changes are negligible. Steps to the means follow. Without
     # factors, all steps go to the means.
     relaxations: tuple[float, ...] = ()
+    # Whether the last iteration before `max_iter` goes to the means, if earlier ones go further.
+    ends_at_means: bool = True
 
     def relaxation(self, n_hard: int, n_left: int) -> float:
         """Return ω of the next hard step, given the hard steps so far and the iterations left."""
-        if not self.relaxations or n_left <= 1:
+        if not self.relaxations or (n_left <= 1 and self.ends_at_means):
             return 1.0
         last = len(self.relaxations) - 1
         return self.relaxations[last if n_left <= _LAST_RELAXED else min(n_hard, last)]

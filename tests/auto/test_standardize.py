@@ -1,5 +1,7 @@
 """Whether to standardise, chosen without labels."""
 
+import functools
+
 import dask.array as da
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from daskmm.engine.first_pass import first_pass
 from daskmm.engine.moments import Sample
 from daskmm.engine.passes import weighted_passes
 from daskmm.kmeans.trials import Trials, spawned
+from daskmm.report.figures import pictures
 
 X, TRUTH = blobs(600, 4, 4, seed=1)
 LOUD = np.column_stack([X, 300 * np.random.default_rng(0).normal(size=(600, 2))])
@@ -199,10 +202,13 @@ def test_features_are_standardised_where_weights_leave_no_choice(rows, given):
 
 
 @pytest.mark.parametrize("lazy", [False, True])
-def test_features_are_not_weighed_where_weights_explain_no_more_than_equal_ones(lazy):
+def test_features_are_not_weighed_where_weights_explain_no_more_than_equal_ones(lazy, tmp_path):
     rows = X * [1.0, 1.0, 3.0, 1.0]
     table = da.from_array(rows, chunks=(200, -1)) if lazy else rows
-    model = EntropyPowerKMeans(4, random_state=0).fit(table)
+    with (tmp_path / "log").open("w") as log:  # a file cannot be copied
+        callbacks = [functools.partial(print, file=log)]
+        model = EntropyPowerKMeans(4, random_state=0, callbacks=callbacks).fit(table)
+    assert "lam_path" not in [picture.name for picture in pictures(model, None)]
     plain = PowerKMeans(4, standardize=False, random_state=0).fit(rows)
     assert not model.standardize_path_.standardize
     assert model.lam_ == model.lam_path_.lam == np.inf

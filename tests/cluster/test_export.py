@@ -7,8 +7,9 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.cluster import KMeans as ScikitLearnKMeans
+from sklearn.mixture import GaussianMixture as ScikitLearnMixture
 
-from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans
+from daskmm import EntropyPowerKMeans, GaussianMixture, KMeans, PowerKMeans
 
 X = np.random.default_rng(0).normal(size=(400, 6)) * [1, 10, 0.1, 1, 1, 3] + 50.0
 X[:200, :2] += [5.0, 40.0]
@@ -112,3 +113,18 @@ def test_names_of_features_are_kept(name):
     with pytest.raises(ValueError, match="feature names"):
         exported.predict(frame[list("fedcba")])
     assert not hasattr(clone(MODELS[name]).fit(X).to_sklearn(), "feature_names_in_")
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical"])
+def test_mixtures_become_mixtures_of_scikit_learn(covariance_type):
+    frame = pd.DataFrame(X, columns=list("abcdef"))
+    model = GaussianMixture(3, covariance_type=covariance_type, random_state=0).fit(frame)
+    exported = pickle.loads(pickle.dumps(model.to_sklearn()))
+    assert type(exported) is ScikitLearnMixture
+    np.testing.assert_array_equal(exported.predict(frame), model.labels_)
+    np.testing.assert_allclose(exported.predict_proba(frame), model.predict_proba(frame), atol=1e-9)
+    assert exported.score(frame) == pytest.approx(model.score(frame))
+    assert exported.bic(frame) == pytest.approx(model.bic(frame))
+    assert exported.sample(5)[0].shape == (5, 6)
+    with pytest.raises(ValueError, match="student"):
+        GaussianMixture(2, tails="student", random_state=0).fit(X).to_sklearn()

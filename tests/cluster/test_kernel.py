@@ -959,7 +959,7 @@ def test_labels_whose_rows_have_no_weight_cannot_be_a_start():
         {"bandwidth": "wide"},
         {"degree": 0},
         {"coef0": np.inf},
-        {"init": "array"},
+        {"init": "k-means||"},
         {"n_landmarks": 0},
         {"n_landmarks": "many"},
         {"n_landmarks": 2.5},

@@ -153,7 +153,7 @@ PARAMETERS = [
     (KMeans, {"init": X[:4].astype(np.float32)}),
     (KMeans, {"init": X[:4].round().astype(int)}),
     (KMeans, {"init": np.asfortranarray(X[:4])}),
-    (KMeans, {"init": "random", "n_init": "auto", "verbose": 0, "random_state": None}),
+    (KMeans, {"init": "k-means||", "n_init": "auto", "verbose": 0, "random_state": None}),
     (KMeans, {"random_state": np.int64(5), "n_clusters": np.int64(4), "tol": np.float32(1e-3)}),
     (PowerKMeans, {"s0": -3.3, "eta": 1.0 + 1e-15, "anneal_every": 2, "polish": False}),
     (PowerKMeans, {"s0": "auto", "standardize": np.True_}),
@@ -576,7 +576,7 @@ def test_a_plan_reads_no_block_and_no_chunk():
     source = CountingSource(X)
     data = source.as_dask((60, -1))
     array, store = counting_zarr(X, (60, 5))
-    for estimator in (quick(KMeans), quick(EntropyPowerKMeans)):
+    for estimator in (quick(KMeans), quick(EntropyPowerKMeans, init="k-means||")):
         planned(estimator, data)
         assert planned(estimator, array).n_rows == 240
     assert not source.reads
@@ -675,7 +675,7 @@ def test_a_plan_says_that_memory_may_not_suffice(monkeypatch):
         assert ("which may not suffice" in str(planned(KMeans(3), X))) == scarce
 
 
-SETTINGS = [{}, {"init": "random"}, {"init": X[:4]}, {"max_iter": 1}, {"max_iter": 5, "tol": 0}]
+SETTINGS = [{}, {"init": "k-means||"}, {"init": X[:4]}, {"max_iter": 1}, {"max_iter": 5, "tol": 0}]
 ANNEALED_SETTINGS = [
     *SETTINGS,
     *[{"eta": 1.0}, {"eta": 1.0 + 1e-6}, {"s0": -1.0}, {"s0": -1e6}, {"polish": False}],

@@ -324,7 +324,7 @@ def test_wrong_given_centers_are_refused_without_reading_data(cls, init, words):
 
 
 @each_estimator
-@pytest.mark.parametrize("init", ["k-means++", "random", "given"])
+@pytest.mark.parametrize("init", ["k-means++", "k-means||", "random", "given"])
 def test_more_clusters_than_rows_are_refused(cls, init):
     settings = {"n_clusters": 6, "init": np.ones((6, 5)) if init == "given" else init}
     expected = "n_samples=5 should be >= n_clusters=6"
@@ -579,7 +579,7 @@ def test_duplicated_rows_count_twice(cls):
 
 
 @each_estimator
-@pytest.mark.parametrize("init", ["k-means++", "random"])
+@pytest.mark.parametrize("init", ["k-means++", "k-means||", "random"])
 @pytest.mark.parametrize("form", [np.asarray, lazy, "weighted"])
 def test_fewer_distinct_rows_than_clusters_are_fitted_exactly(cls, init, form):
     distinct = np.array([[1.0, 3.0], [2.0, 1.0], [3.0, 3.0], [4.0, 1.0]])
@@ -791,7 +791,7 @@ def test_a_collapse_is_never_taken_for_convergence(cls):
 
 
 @each_estimator
-@pytest.mark.parametrize("init", ["k-means++", "random"])
+@pytest.mark.parametrize("init", ["k-means++", "k-means||", "random"])
 @pytest.mark.parametrize("form", [np.asarray, lazy])
 def test_a_random_state_fixes_every_bit(cls, init, form):
     rows, _ = blobs(20_000, 4)  # several blocks in memory, and a true sample for seeding

@@ -122,7 +122,7 @@ def test_every_form_of_input_gives_what_numpy_gives(cls, form, fitted_to_numpy):
 
 
 @each_estimator
-@pytest.mark.parametrize("init", ["random", "array"])
+@pytest.mark.parametrize("init", ["random", "k-means||", "array"])
 def test_seeding_and_given_centers_do_not_depend_on_the_form(cls, init):
     settings = {"init": X[:4] + 0.5 if init == "array" else init}
     assert_same_model(quick(cls, **settings).fit(lazy()), quick(cls, **settings).fit(X))
@@ -625,12 +625,13 @@ def loads_per_block(reads, n_blocks):
         ({"n_init": "auto"}, "numpy"),
         ({"n_init": "auto"}, "dask"),
         ({"n_init": 3}, None),
+        ({"n_init": 2, "init": "k-means||"}, "dask"),
         ({"init": X[:4]}, None),
         ({"init": "random"}, None),
         ({"max_iter": 3, "tol": 0}, None),
     ],
     ids=[
-        *["defaults", "numpy weights", "dask weights", "three starts"],
+        *["defaults", "numpy weights", "dask weights", "three starts", "k-means||"],
         *["given centers", "random", "exactly three iterations"],
     ],
 )
@@ -642,13 +643,17 @@ def test_a_pass_is_one_compute_that_loads_every_block_once(cls, settings, weight
     with counting_computes() as computes:
         model.fit(data, sample_weight=given)
     assert loads_per_block(source.reads, 5) == model.n_passes_ == len(computes)
-    # The first pass, and one that scores unless the last hard step did.
+    # The first pass, and one that scores unless the last hard step did; k-means|| draws in five
+    # and weighs in one.
+    seeding = 6 if str(settings.get("init")) == "k-means||" else 0
     scoring = 0 if model.tol > 0 else model.n_passes_ - model.n_iter_ - 1
-    assert model.n_passes_ == model.n_iter_ + 1 + scoring
+    assert model.n_passes_ == model.n_iter_ + seeding + 1 + scoring
     assert scoring in (0, 1)
     if not isinstance(model.init, str):  # one start
         assert model.n_iter_ == len(model.history_)
-    assert [record.n_passes for record in model.history_] == list(range(2, 2 + len(model.history_)))
+    assert [record.n_passes for record in model.history_] == list(
+        range(2 + seeding, 2 + seeding + len(model.history_))
+    )
 
 
 @each_estimator

@@ -302,7 +302,7 @@ def test_schedulers_change_nothing(other, request):
 
 
 @pytest.mark.in_turn("init")
-@pytest.mark.parametrize("init", ["k-means++", "random"])
+@pytest.mark.parametrize("init", ["k-means++", "k-means||", "random"])
 @each_model
 @examples(3)
 @given(table=tables(n_rows=(50, 80)), data=st.data())
@@ -333,7 +333,7 @@ def test_chunks_change_nothing_with_all_defaults(name):
 
 
 @pytest.mark.in_turn("init")
-@pytest.mark.parametrize("init", ["k-means++", "random"])
+@pytest.mark.parametrize("init", ["k-means++", "k-means||", "random"])
 @each_model
 def test_chunks_change_no_seeding_where_the_sample_is_a_part_of_the_rows(name, init, monkeypatch):
     cls, own = MODELS[name]
@@ -480,7 +480,7 @@ def test_restarts_that_end_alike_are_told_apart_by_their_order():
     n, p, k = 74, 5, 5
     rng.normal(size=(k, p)), rng.integers(k, size=n)
     X = rng.normal(size=(n, p)) * rng.uniform(0.5, 2.0, p) + rng.normal(0.0, 5.0, p)
-    parameters = {"n_init": 2, "random_state": 615, "eta": 1.5}
+    parameters = {"init": "k-means||", "n_init": 2, "random_state": 615, "eta": 1.5}
     fits = [
         fit(EntropyPowerKMeans(k, standardize=False, **parameters), da.from_array(X, chunks=chunks))
         for chunks in [(n, p), ((30, 30, 14), (4, 1))]

@@ -170,7 +170,7 @@ def test_a_matrix_of_the_user_is_not_changed():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("init", ["k-means++", "random"])
+@pytest.mark.parametrize("init", ["k-means++", "k-means||", "random"])
 def test_every_choice_works_on_sparse_rows(init):
     rows, truth = counts(400, 30)
     matrix = scipy.sparse.csr_array(rows)

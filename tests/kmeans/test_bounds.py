@@ -14,7 +14,12 @@ from daskmm.data.blocks import Block, positions
 from daskmm.engine.passes import weighted_passes
 from daskmm.kmeans import bounds
 from daskmm.kmeans.sums import CenterState
-from daskmm.kmeans.updates import CentersProblem, PowerUpdate, coincident_centers
+from daskmm.kmeans.updates import (
+    CentersProblem,
+    PowerUpdate,
+    coincident_centers,
+    sample_problem,
+)
 from daskmm.numerics.rows import Coordinates
 
 INPUTS = [
@@ -290,3 +295,16 @@ def test_bounds_tell_whether_centres_coincide(gap):
     assert separation == pytest.approx(nearest.min(), rel=1e-6, abs=1e-9)
     expected = coincident_centers(state, 1.0)
     assert coincident_centers(state, 1.0, separation) == expected == (gap < 1e-4)
+
+
+@pytest.mark.parametrize("relaxation", [1.0, 1.5])
+def test_last_labels_are_the_nearest_centres_of_the_step_that_led_to_a_state(relaxation):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(9000, 12)).astype("f4")
+    problem = sample_problem(X, np.ones(len(X)), PowerUpdate())
+    before = CenterState(X[:300].astype(float), -np.inf, relaxation=relaxation)
+    assert problem.last_labels(before) is None
+    (step,) = problem.steps([before])
+    expected = exact_squared_distances(X.astype(float), before.centers).argmin(axis=1)
+    np.testing.assert_array_equal(problem.last_labels(step.state), expected)
+    assert problem.last_labels(before) is None

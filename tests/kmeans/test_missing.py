@@ -108,7 +108,7 @@ def test_clusters_are_found_whatever_the_input_and_its_chunks(cls, tmp_path):
     assert np.isfinite(model.transform(complete)).all()
 
 
-@pytest.mark.parametrize("init", ["k-means++", "random"])
+@pytest.mark.parametrize("init", ["k-means++", "k-means||", "random"])
 def test_seeding_handles_holes(init):
     rows, _, truth = clusters(n=400, share=0.3)
     model = PowerKMeans(4, init=init, missing="partial", random_state=0, n_init=4)

@@ -143,7 +143,7 @@ def test_no_seed_is_a_far_row_if_their_share_is_trimmed(seed, n_far, weighted):
 
 @pytest.mark.in_turn("cls")
 @pytest.mark.parametrize("cls", [KMeans, PowerKMeans, EntropyPowerKMeans])
-@pytest.mark.parametrize("init", ["k-means++", "random"])
+@pytest.mark.parametrize("init", ["k-means++", "k-means||", "random"])
 def test_far_rows_get_no_centre_of_their_own_if_trimmed(cls, init):
     rows, far = with_far_rows(seed=1)
     model = quick(cls, init=init, trim=0.01, n_init=2).fit(rows)

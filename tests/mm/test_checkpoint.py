@@ -47,6 +47,7 @@ MODELS = {
         K, n_init=2, standardize=False, random_state=0, sample_size=60, tol=0, max_iter=8
     ),
     "power": PowerKMeans(**annealed, standardize=False),
+    "power, scalable seeding": PowerKMeans(**annealed, init="k-means||"),
     "power, sampled": PowerKMeans(**sampled, standardize=False),
     "power, no polish": PowerKMeans(
         **annealed | {"polish": False, "standardize": False, "tol": 0, "max_iter": 6}
@@ -163,7 +164,7 @@ def lives(monkeypatch, path, fit, writes=1, where="after"):
 
 # Fits whose stages, and what these keep, are those of others.
 ALIKE = {
-    *("k-means, sampled", "power, no polish", "entropy, sampled"),
+    *("k-means, sampled", "power, scalable seeding", "power, no polish", "entropy, sampled"),
     *("entropy, chosen", "kernel, one start", "mixture of t", "mean shift, two stages"),
 }
 

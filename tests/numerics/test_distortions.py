@@ -429,7 +429,7 @@ def test_two_names_of_a_distortion_give_the_same_centres(one, other):
     np.testing.assert_array_equal(fits[0].cluster_centers_, fits[1].cluster_centers_)
 
 
-@pytest.mark.parametrize("init", ["k-means++", "random"])
+@pytest.mark.parametrize("init", ["k-means++", "k-means||", "random"])
 @pytest.mark.parametrize("name", ["kl", "logistic"])
 def test_starting_centres_are_at_a_finite_distance_from_every_row(name, init):
     rows, _ = rows_of(name, 200, 6, np.random.default_rng(9))
