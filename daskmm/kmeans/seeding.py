@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.compiled.sparse import fast_rows
-from daskmm.data.blocks import Position
+from daskmm.data.blocks import Block
 from daskmm.engine.first_pass import MANY_CLUSTERS, Survey, row_uniforms
 from daskmm.engine.passes import Passes, one_blas_thread, run_on_threads
 from daskmm.kmeans.cells import (
@@ -276,9 +276,7 @@ class _Draw:
 
 
 def _draw(
-    rows: NDArray,
-    weights: NDArray | None,
-    position: Position,
+    block: Block,
     coordinates: Rows,
     distortion: Distortion,
     partial: bool,
@@ -291,9 +289,8 @@ def _draw(
 
     Rows beyond the limit of a start are not drawn.
     """
-    n_features = rows.shape[1]
-    draws = [_Draw(np.empty(0), np.empty((0, n_features)), size) for _ in candidates]
-    numbers = position.numbers(len(rows))
+    rows, weights, numbers = block.rows, block.weights, block.numbers
+    draws = [_Draw(np.empty(0), np.empty((0, rows.shape[1])), size) for _ in candidates]
     for tile, some in pieces(rows, max(map(len, candidates))):
         z = coordinates.to_model(some)
         held = distortion.tile(z, partial)
@@ -313,9 +310,7 @@ def _draw(
 
 
 def _candidate_weights(
-    rows: NDArray,
-    weights: NDArray | None,
-    position: Position,
+    block: Block,
     coordinates: Rows,
     distortion: Distortion,
     partial: bool,
@@ -323,9 +318,9 @@ def _candidate_weights(
 ) -> PerStart[FloatArray]:
     """Sum the weights of the rows of one block nearest to each candidate, in the last pass."""
     counts = [np.zeros(len(centers)) for centers in candidates]
-    for tile, some in pieces(rows, max(map(len, candidates))):
+    for tile, some in pieces(block.rows, max(map(len, candidates))):
         held = distortion.tile(coordinates.to_model(some), partial)
-        v = None if weights is None else weights[tile]
+        v = None if block.weights is None else block.weights[tile]
         for count, centers in zip(counts, candidates, strict=True):
             nearest = distortion.distances(held, centers, None).argmin(axis=1)
             count += np.bincount(nearest, v, minlength=len(centers))
