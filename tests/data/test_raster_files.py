@@ -123,14 +123,14 @@ def test_packed_values_are_refused_unless_xarray_unpacks_them(zarr_format, tmp_p
             consolidated=False,
         )
     with pytest.raises(ValueError, match=r"packed values \(scale_factor 0.001.*'x' or 'band'"):
-        open_data(tmp_path / "packed", "colors")
+        open_data(f"{tmp_path / 'packed'}::colors")
     np.testing.assert_allclose(
-        open_data(tmp_path / "packed", "colors", feature_dim="band"), table, atol=1e-3
+        open_data(f"{tmp_path / 'packed'}::colors", feature_dim="band"), table, atol=1e-3
     )
     if zarr_format == 3:
         with pytest.raises(ValueError, match=r"packed values .*_FillValue -9999\.0"):
-            open_data(tmp_path / "filled", "colors")
-    np.testing.assert_array_equal(open_data(tmp_path / "plain", "colors"), table)
+            open_data(f"{tmp_path / 'filled'}::colors")
+    np.testing.assert_array_equal(open_data(f"{tmp_path / 'plain'}::colors"), table)
 
 
 def test_wrong_dimensions_variables_and_chunks_are_refused(path, tmp_path):
