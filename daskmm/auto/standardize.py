@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.auto.lam import LEAST_TOLERANCE, STARTS, TOLERANCE
+from daskmm.auto.lam import LEAST_TOLERANCE, STARTS, TOLERANCE, LamPath, follow_lam
 from daskmm.engine.first_pass import Survey
 from daskmm.engine.moments import Sample
 from daskmm.engine.passes import tree_reduce
@@ -123,6 +123,28 @@ def choose_scale(
     )
     choice = ScaleChoice(before, after, n_clusters, len(scales[0].rows))
     return survey if choice.standardize else own, choice
+
+
+def with_weights(
+    choice: ScaleChoice, survey: Survey, learned: LamPath, seed: int, lazy: bool
+) -> tuple[ScaleChoice, LamPath]:
+    """Compare learned weights with equal ones on both scales; return this, and the latter's path.
+
+    The survey is in standardised features, for which the weights were learned. Far rows do not
+    count, so weights are learned again if there are any.
+    """
+    own, scaled = _trials(in_own_units(survey).core, sample_rows(learned.n_clusters), seed)
+    n_clusters = learned.n_clusters
+    if len(scaled.rows) < learned.n_rows:
+        learned, _ = follow_lam(Sample(scaled.rows, scaled.weights), n_clusters, seed, lazy)
+    equal, _ = follow_lam(Sample(own.rows, own.weights), n_clusters, seed, lazy, [np.inf])
+    compared = replace(
+        choice,
+        gains_as_they_are=equal.gains[0],
+        gains_standardized=learned.gains[-1],
+        gains_weighted=learned.gains[learned.chosen],
+    )
+    return compared, equal
 
 
 def _are_alike(deviations: FloatArray) -> bool:

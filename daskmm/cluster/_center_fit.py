@@ -14,10 +14,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from daskmm import planning
-from daskmm.auto.lam import follow_lam
 from daskmm.auto.n_clusters import SOME_CLUSTERS, follow_n_clusters
 from daskmm.auto.separation import LEAST_ROWS
-from daskmm.auto.standardize import choose_scale, in_own_units
+from daskmm.auto.standardize import choose_scale, in_own_units, with_weights
 from daskmm.cluster._choices import Choices, warn_of_number, with_same_data, with_seeds
 from daskmm.cluster._far_clusters import warn_of_far_clusters
 from daskmm.cluster._fitted_centers import (
@@ -347,19 +346,12 @@ class CenterRecipe:
         path = choices.fitted.get("standardize_path_")
         if path is None or path.standardize or not self.model._weighs_features:
             return choices
-        learned, survey = choices.fitted["lam_path_"], in_own_units(choices.survey)
-        equal, _ = follow_lam(
-            survey.core, learned.n_clusters, choices.seeds[0], choices.lazy, [np.inf]
-        )
-        path = replace(
-            path,
-            gains_as_they_are=equal.gains[0],
-            gains_standardized=learned.gains[-1],
-            gains_weighted=learned.gains[learned.chosen],
+        path, equal = with_weights(
+            path, choices.survey, choices.fitted["lam_path_"], choices.seeds[0], choices.lazy
         )
         if not path.standardize:
             plain = CenterRecipe(unfitted(self.model).set_params(lam=np.inf))
-            choices = plain._choose_update(replace(choices, survey=survey))
+            choices = plain._choose_update(replace(choices, survey=in_own_units(choices.survey)))
             choices = choices.with_fitted(lam_path_=equal)
         return choices.with_fitted(standardize_path_=path)
 

@@ -281,11 +281,14 @@ def exchanged(search: Search) -> Search:
         return search
     run, gain = found.run, best.last - found.run.last
     run = replace(run, history=[*best.history, *run.history])
+    # The run before the first exchange may have converged, and a few steps gain less than it did.
+    first = search.next_exchange is None
+    settled = not first and gain <= _WORTH_EXCHANGING * abs(best.last)
     return replace(
         search,
         runs=[run if gain > 0 else best, *others],
         next_exchange=found.next_start,
-        exhausted=found.next_start is None or gain <= _WORTH_EXCHANGING * abs(best.last),
+        exhausted=settled or found.next_start is None,
     )
 
 

@@ -219,6 +219,13 @@ def test_features_are_not_weighed_where_weights_explain_no_more_than_equal_ones(
     )
 
 
+def test_far_rows_do_not_decide_whether_features_are_weighed():
+    far = np.random.default_rng(0).choice(len(X), 6, replace=False)
+    for rows in (X[far[:1]], X[far]):
+        table = np.vstack([X, rows + 30 * X.std(axis=0) * [1, -1, 1, -1]])
+        assert not EntropyPowerKMeans(4, random_state=0).fit(table).standardize_path_.standardize
+
+
 def test_features_are_weighed_where_this_explains_more_than_features_as_they_are():
     # On both scales, noise rules clusters of equal weights, so that k-means keeps the units.
     rng = np.random.default_rng(1)
