@@ -212,6 +212,12 @@ def is_text(path: str) -> bool:
     return has_columns(path) and _kind(path if is_remote(path) else str(local_path(path))) == "csv"
 
 
+def is_parquet(path: str) -> bool:
+    """Return whether a path or pattern means parquet files."""
+    path = path if is_remote(path) else str(local_path(path))
+    return has_columns(path) and _kind(path) == "parquet"
+
+
 def column_names(
     path: str,
     separator: str | None = None,
@@ -241,7 +247,7 @@ def is_indexed(path: str, frame: Any) -> bool:
 
     Otherwise the index counts the rows of each partition, or what it held is a column by now.
     """
-    if not has_columns(path) or is_text(path):
+    if not is_parquet(path):
         return False
     parts = _parts(path if is_remote(path) else str(local_path(path)))
     stored = (parts[0].physical_schema.metadata or {}).get(b"pandas", b"{}") if parts else b"{}"
