@@ -6,7 +6,6 @@ first dimension. So the pixels keep the order of the file, and labels can be put
 
 from __future__ import annotations
 
-import base64
 import math
 import warnings
 from collections.abc import Iterable, Sequence
@@ -20,15 +19,13 @@ import zarr
 from daskmm.data.names import refuse_unknown
 from daskmm.data.rasters import pixels_of
 from daskmm.data.variables import with_names
-from daskmm.data.zarr_chunks import check_chunks
+from daskmm.data.zarr_chunks import check_chunks, packing_of
 from daskmm.storage.zarr_stores import zarr_store
 
 SUFFIXES = (".nc", ".nc4", ".cdf")
 # First bytes of NetCDF 4, which is HDF5; scipy reads older files.
 _HDF5 = b"\x89HDF"
 _OF_HDF5 = ("h5netcdf", "netcdf4")
-# Attributes of arrays whose values are packed, or marked as missing by a number.
-_PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value")
 # Approximate bytes of the values of a block.
 _BLOCK_BYTES = 16_000_000
 
@@ -142,15 +139,12 @@ def is_dataset(path: str) -> bool:
 
 def refuse_packed(array: zarr.Array, described: str) -> None:
     """Raise ValueError for an array whose numbers are not its values until xarray unpacks them."""
-    told = {name: array.attrs[name] for name in _PACKING if name in array.attrs}
-    if isinstance(fill := told.get("_FillValue"), str):  # floats are stored so in zarr 3
-        told["_FillValue"] = np.frombuffer(base64.b64decode(fill), "<f8").tolist()[0]
-    packed = [f"{name} {value}" for name, value in told.items() if value == value]
+    packed = packing_of(array)
     if not packed:
         return
     dims = [f"{name!r}" for name in _dims(array) if name is not None]
     raise ValueError(
-        f"{described} has packed values ({', '.join(packed)}), which only xarray unpacks. "
+        f"{described} has packed values ({packed}), which only xarray unpacks. "
         + (
             "Say which dimension holds the features (feature_dim=, on the command line "
             f"--feature-dim): {' or '.join(dims)}."

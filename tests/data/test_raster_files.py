@@ -8,6 +8,7 @@ import pytest
 import xarray as xr
 import zarr
 
+from daskmm import KMeans
 from daskmm.data.blocks import as_dask_array
 from daskmm.data.files import open_data
 from daskmm.data.variables import header_of
@@ -127,6 +128,9 @@ def test_packed_values_are_refused_unless_xarray_unpacks_them(zarr_format, tmp_p
     np.testing.assert_allclose(
         open_data(f"{tmp_path / 'packed'}::colors", feature_dim="band"), table, atol=1e-3
     )
+    stored = zarr.open_array(tmp_path / "packed" / "colors", mode="r")
+    with pytest.warns(UserWarning, match=r"packed values .* are taken as they are stored"):
+        KMeans(2, random_state=0).fit(stored)
     if zarr_format == 3:
         with pytest.raises(ValueError, match=r"packed values .*_FillValue -9999\.0"):
             open_data(f"{tmp_path / 'filled'}::colors")
