@@ -219,11 +219,12 @@ def estimated_rows(path: str, encoding: str | None = None) -> tuple[int | None, 
     if not lines or (any(compressed) and not zipped):
         return None, zipped
     n_bytes: float = sum(system.size(place) for system, place in map(_system, files))
-    if zipped:
-        n_bytes *= _bytes_per_zipped_byte(files[0])
-    of_rows = len("".join(lines).encode(encoding))
-    n_bytes -= len(files) * (len(head.encode(encoding)) - of_rows)  # headers may be long
-    return round(n_bytes * len(lines) / of_rows), zipped
+    of_head, of_rows = (len(part.encode(encoding)) for part in (head, "".join(lines)))
+    if zipped:  # small files are compressed less, so their headers are counted by their share
+        n_bytes *= _bytes_per_zipped_byte(files[0]) * of_rows / of_head
+    else:
+        n_bytes -= len(files) * (of_head - of_rows)  # headers may be long
+    return max(round(n_bytes * len(lines) / of_rows), len(files)), zipped
 
 
 def _bytes_per_zipped_byte(path: str) -> float:
@@ -334,10 +335,11 @@ def _told(
     best = max(tries, key=lambda found: found.score)
     if best.uneven is not None:
         line, n_fields = best.uneven
+        others = "" if refusal is None else f"; by others: {refusal}"
         raise ValueError(
             f"{path}, line {line + n_before}: {n_fields} fields where "
             f"{'the header' if best.header else 'the first line'} has {best.n_fields} (separated "
-            f"by {best.separator!r}). If this format is wrong, give separator, decimal and "
+            f"by {best.separator!r}{others}). If this format is wrong, give separator, decimal and "
             "encoding (on the command line --separator, --decimal, --encoding); if fields before "
             "the first column are row names, name them in the header."
         )
@@ -356,7 +358,10 @@ def _n_comments(lines: Sequence[str]) -> int:
     n_marked = sum(1 for _ in itertools.takewhile(lambda line: line.startswith("#"), lines))
     last, after = "".join(lines[n_marked - 1 : n_marked]), "".join(lines[n_marked : n_marked + 1])
     for separator in _SEPARATORS[:-1] if last and after else ():
-        header, row = (next(csv.reader([one], delimiter=separator)) for one in (last, after))
+        try:
+            header, row = (next(csv.reader([one], delimiter=separator)) for one in (last, after))
+        except csv.Error:  # a very long field, such as a header with other separators
+            continue
         some_number = any(
             field.strip() and _number(field, mark) is not None for field in row for mark in ".,"
         )

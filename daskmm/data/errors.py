@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from pathlib import Path
 
 # Folder of the library, in the form in which stack frames name it.
-_LIBRARY = str(Path(__file__).parents[1])
+_LIBRARY = str(Path(__file__).parents[1]) + os.sep
 
 
 class SparseRowsError(TypeError):

@@ -507,7 +507,7 @@ def _check_files(path: str, chosen: set[str] | None) -> None:
         return
     with ThreadPoolExecutor() as threads:
         columns = list(threads.map(_columns_of_part, parts))
-    wanted = None if chosen is None else chosen & columns[0]
+    wanted = None if chosen is None else chosen.intersection(columns[0])
     for part, names in zip(parts, columns, strict=True):
         refuse_other_columns(part.path, names, columns[0], wanted)
 
@@ -528,9 +528,9 @@ def _is_part(path: str) -> bool:
     return name.suffix.lower() in _FRAMES and not name.name.startswith(("_", "."))
 
 
-def _columns_of_part(part: Any) -> set[str]:
+def _columns_of_part(part: Any) -> list[str]:
     """Return the columns of a file; an index without a name is none."""
-    return {name for name in part.physical_schema.names if not name.startswith("__index_level_")}
+    return [name for name in part.physical_schema.names if not name.startswith("__index_level_")]
 
 
 def _open_frame(

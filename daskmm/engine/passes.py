@@ -82,8 +82,7 @@ _FEW_PRODUCTS = 1 << 18
 
 _SHUFFLED = (
     "Workers shuffle the rows of X again in every pass, as after set_index or merge, which takes "
-    "most of the time of a fit. Keep X in their memory by persist='auto', or write it to parquet "
-    "files and fit to these."
+    "most of the time of a fit. Write X to parquet files and fit to these{}."
 )
 
 
@@ -241,7 +240,8 @@ class Passes:
                 self.blocks = _in_memory(streamed)
             self._streamed = streamed
         elif wanted and self._graph().is_shuffled:
-            warn_user(_SHUFFLED, UserWarning)
+            other = "" if persist == "auto" else ", or keep X in their memory by persist='auto'"
+            warn_user(_SHUFFLED.format(other), UserWarning)
         try:
             yield
         finally:

@@ -104,8 +104,6 @@ def means_of(model: Any, sizes: ArrayLike, sampled: Sampled | None) -> Means | N
         if variance is None:
             variance = np.full(len(overall), between.max())
         return Means(clusters, overall, variance, shares, known, starts)
-    if not (exact and (value_shares(model) is not None or not np.isnan(rows).any())):
-        overall = _moments(rows, np.ones((len(rows), 1)))[0]
     if variance is None:
         # A sample has few rows of long tails, so each cluster counts by its share of all rows.
         own = sampled.labels

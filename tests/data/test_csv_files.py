@@ -109,6 +109,24 @@ def test_headers_may_be_longer_than_what_formats_are_usually_detected_from(tmp_p
     assert csv_files.estimated_rows(f"{tmp_path}/part-*.csv") == (12, False)
 
 
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_a_comment_may_precede_a_very_long_header(tmp_path, separator):
+    names = [f"{'gene' * 10}{number}" for number in range(4000)]
+    table = pd.DataFrame(np.arange(8000).reshape(2, -1), columns=names)
+    path = tmp_path / "genes.csv"
+    path.write_text("# genes\n" + table.to_csv(index=False, sep=separator))
+    np.testing.assert_array_equal(open_data(path).compute(), table)
+
+
+def test_zipped_files_of_few_rows_have_an_estimate_of_at_least_a_row_each(tmp_path):
+    rows = pd.DataFrame(np.random.default_rng(0).normal(size=(200, 300))).add_prefix("column")
+    for part in range(40):
+        rows[: 1 if part else 200].to_csv(tmp_path / f"part-{part:02}.csv.gz", index=False)
+    n_rows, zipped = csv_files.estimated_rows(f"{tmp_path}/part-*.csv.gz")
+    assert zipped
+    assert 40 <= n_rows <= 2 * 239
+
+
 def test_names_are_those_that_pandas_reads():
     rng = np.random.default_rng(0)
     known = ["a", "b", "a.1", "", "Unnamed: 0", " c", '"x y"', '"q""z"']
@@ -266,6 +284,13 @@ def test_a_line_break_within_quotes_between_blocks_is_refused_but_not_in_a_compr
 def test_a_very_long_field_among_the_first_lines_is_refused_with_the_file(tmp_path):
     (tmp_path / "x.csv").write_text(f"x,label\n1,{'a' * 200_000}\n2,b\n")
     with pytest.raises(ValueError, match=r"x\.csv cannot be read as csv: field larger than"):
+        csv_files.open_csv(str(tmp_path / "x.csv"), ["x"], keep=["label"])
+
+
+def test_a_very_long_field_with_other_separators_in_it_is_told(tmp_path):
+    long = "a" * 100_000
+    (tmp_path / "x.csv").write_text(f"x;label\n1;{long},{long}\n2;b\n")
+    with pytest.raises(ValueError, match="separated by ','; by others: field larger than"):
         csv_files.open_csv(str(tmp_path / "x.csv"), ["x"], keep=["label"])
 
 

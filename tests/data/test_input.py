@@ -1,6 +1,7 @@
 """Tables as estimators read them: rows that are no numbers, columns by name."""
 
 import asyncio
+from pathlib import Path
 
 import dask
 import dask.array as da
@@ -9,7 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import daskmm
 from daskmm import KMeans
+from daskmm.data.errors import warn_user
 from daskmm.data.input import by_name, read_table, read_weighted
 
 
@@ -39,6 +42,14 @@ def test_a_frame_and_its_weights_are_read_together():
     np.testing.assert_array_equal(rows.compute(), frame[["a", "b"]])
     np.testing.assert_array_equal(weights.compute(), frame["w"])
     assert estimator.feature_names_in_.tolist() == ["a", "b"]
+
+
+def test_warnings_point_at_files_whose_folder_begins_with_the_name_of_the_library():
+    path = str(Path(daskmm.__file__).parent) + "_jobs/fit.py"
+    code = compile("warn_user('look', UserWarning)", path, "exec")
+    with pytest.warns(UserWarning, match="look") as found:
+        exec(code, {"warn_user": warn_user})
+    assert found[0].filename == path
 
 
 def test_a_fit_on_an_asynchronous_client_is_refused_with_what_to_do():

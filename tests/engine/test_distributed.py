@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from daskmm import KMeans
 from daskmm.data.blocks import row_blocks
+from daskmm.engine import passes
 from daskmm.engine.distributed import ClusterLostError, _explained, _submitted, computed
 from daskmm.engine.grouping import (
     expected_threads,
@@ -81,16 +82,19 @@ def test_fits_inside_of_tasks_leave_the_threads_to_their_blocks(client):
     np.testing.assert_allclose(found, [_fit(seed) for seed in range(4)])
 
 
-def test_frames_that_workers_shuffle_have_the_clusters_of_their_rows(client):
+def test_frames_that_workers_shuffle_have_the_clusters_of_their_rows(client, monkeypatch):
     rows = np.random.default_rng(0).normal(size=(600, 3)) + 9.0 * (np.arange(600) % 3)[:, None]
     frame = pd.DataFrame(rows, columns=list("abc")).assign(key=np.arange(600)[::-1])
     lazy = dd.from_pandas(frame, npartitions=6)
     expected = KMeans(3, random_state=0).fit(frame[["a", "b", "c"]].iloc[::-1]).labels_
     shuffled = lazy.set_index("key", shuffle_method="p2p", divisions=[0, 150, 300, 450, 599])
-    with pytest.warns(UserWarning, match="shuffle the rows of X again in every pass"):
+    with pytest.warns(UserWarning, match="X again in every pass.* by persist='auto'"):
         labels = KMeans(3, random_state=0).fit(shuffled).labels_.compute()
     assert labels.index.tolist() == list(range(600))
     assert np.array_equal(labels, expected)
+    monkeypatch.setattr(passes, "_fits", lambda blocks: False)
+    with pytest.warns(UserWarning, match=r"parquet files and fit to these\.$"):
+        KMeans(3, persist="auto", random_state=0).fit(shuffled)
     joined = lazy.merge(lazy[["key"]], on="key", shuffle_method="p2p")[["a", "b", "c"]]
     kept = KMeans(3, persist=True, random_state=0).fit(joined)  # without a warning
     assert sorted(kept.cluster_sizes_) == [200, 200, 200]

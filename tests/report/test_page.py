@@ -557,6 +557,16 @@ def test_the_explained_variation_of_trimmed_fits_is_that_of_the_sample():
     assert (np.asarray(means.explained) < 0.2).all()  # of all rows, most of whose variance is far
 
 
+def test_the_mean_of_all_directions_of_a_weighted_fit_is_weighted():
+    rng, group = np.random.default_rng(0), np.arange(3000) % 3
+    rows = rng.normal(size=(3000, 3)) * 0.1 + np.eye(3)[group]
+    weights = np.where(group == 0, 50.0, 1.0)
+    model = KMeans(3, distortion="cosine", random_state=0).fit(rows, sample_weight=weights)
+    labels = model.labels_
+    means = means_of(model, np.bincount(labels).tolist(), Sampled(rows, labels))
+    np.testing.assert_allclose(means.overall, np.average(rows, axis=0, weights=weights))
+
+
 @pytest.mark.parametrize("standardize", [True, False])
 def test_the_explained_variation_of_weighted_fits_is_weighted(standardize):
     rng = np.random.default_rng(0)
