@@ -51,8 +51,8 @@ from daskmm.cluster._naming import cluster_names
 from daskmm.cluster._progress import ProgressLine
 from daskmm.data.files import (
     column_names,
-    has_columns,
     is_indexed,
+    is_parquet,
     is_text,
     open_data,
     planned_table,
@@ -222,7 +222,7 @@ def _opened(arguments: argparse.Namespace) -> Any:
 def _opened_beside(arguments: argparse.Namespace) -> dict[str, Any]:
     """Open what is written beside the labels of a fit."""
     keep, source = _kept_columns(arguments), arguments.input
-    if arguments.labels is None or not (keep or (has_columns(source) and not is_text(source))):
+    if arguments.labels is None or not (keep or is_parquet(source)):
         return {"kept": None}
     data = open_data(source, columns=[], keep=keep, **_format(arguments))
     return _beside(data, keep, source)

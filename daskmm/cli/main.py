@@ -70,12 +70,12 @@ def _check_input(arguments: argparse.Namespace) -> None:
 
 
 def _names_in_header(path: str, arguments: argparse.Namespace) -> list[Any]:
-    """Return the columns of the first csv or parquet file; none if its folder has folders."""
+    """Return the columns of the first csv or parquet file; none if folders may name columns."""
     from daskmm.data.csv_files import csv_columns, is_csv
 
     whole = os.path.isfile(path)
     found = [path] if whole else glob.glob(f"{path}/*" if os.path.isdir(path) else path)
-    if any(map(os.path.isdir, found)):
+    if any(os.path.isdir(name) or "=" in os.path.dirname(name) for name in found):
         return []
     for name in sorted(found, key=lambda name: (not name.endswith(".parquet"), name)):
         if name.endswith(".parquet"):

@@ -29,7 +29,7 @@ from daskmm.cluster._naming import cluster_names, cluster_table, missing_overall
 from daskmm.cluster._summary import scale_in_words
 from daskmm.data.blocks import as_dask_array, is_lazy
 from daskmm.data.files import has_columns, open_data
-from daskmm.data.input import by_name
+from daskmm.data.input import by_name, raster_of
 from daskmm.data.lazy import delayed_blocks, sized
 from daskmm.data.names import (
     cell,
@@ -227,7 +227,12 @@ def _label(model: Any, X: Any, writer: LabelWriter) -> Sampled | None:
 
     Mixed columns are coded.
     """
+    raster = raster_of(model, X)
+    if raster is not None:
+        X = raster.named
     in_blocks = _labels_in_blocks(model, X)
+    if raster is not None:
+        in_blocks = raster.rows_of(in_blocks)
     X = FittedCenters.of(model).table(X) if hasattr(model, "columns_") else by_name(model, X)
     if isinstance(in_blocks, np.ndarray):
         return _label_in_memory(model, X, in_blocks, writer)

@@ -23,7 +23,7 @@ from daskmm.data.csv_files import csv_columns, estimated_rows, is_csv, open_csv
 from daskmm.data.lazy import array_of_frame
 from daskmm.data.mixed import to_be_coded
 from daskmm.data.names import refuse_other_columns, refuse_unknown
-from daskmm.data.raster_files import is_netcdf, open_cube
+from daskmm.data.raster_files import is_dataset, is_netcdf, open_cube, refuse_packed
 from daskmm.data.sparse_files import open_sparse_group, open_sparse_npz
 from daskmm.data.variables import variable_names, with_names
 from daskmm.data.zarr_chunks import check_chunks, read
@@ -154,7 +154,8 @@ def open_data(
         raise ValueError(f"{text}: separator, decimal and encoding are options of csv files.")
     if feature_dim is not None and is_zarr_store(text):
         raise ValueError(f"{text}: cubes are read from NetCDF files and from zarr of other stores.")
-    if kind == "netcdf" or (kind == "zarr" and feature_dim is not None):
+    is_cube = feature_dim is not None or (component is None and is_dataset(text))
+    if kind == "netcdf" or (kind == "zarr" and is_cube):
         if keep:
             raise ValueError(f"{text}: a cube has no columns to keep beside its pixels.")
         return open_cube(text, component, feature_dim, columns, chunks)
@@ -189,6 +190,7 @@ def _open_array(text: str, kind: str, component: str | None, chunks: int | str) 
     array = source.open()
     _check_array(array, source.described)
     if kind == "zarr":
+        refuse_packed(array, source.described)
         check_chunks(array, source.described)
     stored = array.chunks if kind == "zarr" else (1,)
     unit = (getattr(array, "shards", None) or stored)[0]
@@ -208,6 +210,12 @@ def has_columns(path: str) -> bool:
 def is_text(path: str) -> bool:
     """Return whether a path or pattern means csv files."""
     return has_columns(path) and _kind(path if is_remote(path) else str(local_path(path))) == "csv"
+
+
+def is_parquet(path: str) -> bool:
+    """Return whether a path or pattern means parquet files."""
+    path = path if is_remote(path) else str(local_path(path))
+    return has_columns(path) and _kind(path) == "parquet"
 
 
 def column_names(
@@ -239,7 +247,7 @@ def is_indexed(path: str, frame: Any) -> bool:
 
     Otherwise the index counts the rows of each partition, or what it held is a column by now.
     """
-    if not has_columns(path) or is_text(path):
+    if not is_parquet(path):
         return False
     parts = _parts(path if is_remote(path) else str(local_path(path)))
     stored = (parts[0].physical_schema.metadata or {}).get(b"pandas", b"{}") if parts else b"{}"

@@ -28,7 +28,7 @@ from daskmm.data.blocks import (
 )
 from daskmm.data.errors import SparseRowsError
 from daskmm.data.foreign import unwrapped
-from daskmm.data.rasters import Raster
+from daskmm.data.rasters import Raster, in_strips, pixels_of
 from daskmm.data.sparse import NamedSparse, is_sparse, sparse_rows
 from daskmm.data.variables import header_of
 from daskmm.data.zarr_chunks import check_chunks_of
@@ -156,6 +156,18 @@ def by_name(estimator: BaseEstimator, X: Any) -> Any:
     if not known or list(X.columns) == known:
         return X
     return X.chosen(known) if sparse else X[known]
+
+
+def raster_of(estimator: BaseEstimator, X: Any) -> Raster | None:
+    """Return the pixels of a cube, with the features of the fit and in the order of the cube.
+
+    The result is None for another table, and if the estimator was not fitted to a cube.
+    """
+    fitted_dim = getattr(estimator, "feature_dim_", None)
+    if fitted_dim is None:
+        return None
+    raster = pixels_of(in_strips(X), None, fitted_dim)
+    return by_name(estimator, raster) if isinstance(raster, Raster) else None
 
 
 def read_weighted(

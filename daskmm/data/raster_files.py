@@ -19,7 +19,8 @@ import zarr
 from daskmm.data.names import refuse_unknown
 from daskmm.data.rasters import pixels_of
 from daskmm.data.variables import with_names
-from daskmm.data.zarr_chunks import check_chunks
+from daskmm.data.zarr_chunks import check_chunks, packing_of
+from daskmm.storage.zarr_stores import zarr_store
 
 SUFFIXES = (".nc", ".nc4", ".cdf")
 # First bytes of NetCDF 4, which is HDF5; scipy reads older files.
@@ -59,6 +60,8 @@ def open_cube(
     elif feature_dim is None and columns is not None:
         refuse_unknown(path, "variable", columns, data.data_vars)
         data = data[list(columns)]
+    elif feature_dim is None and not is_netcdf(path):
+        data = data[sorted(data.data_vars)]  # a store lists its arrays in any order
     if not is_netcdf(path):
         _check_stored(path, [data] if component is not None else data.data_vars.values())
     raster = pixels_of(_in_strips(data, feature_dim, chunks), feature_dim)
@@ -118,6 +121,44 @@ def _xarray(path: str) -> Any:
 def is_netcdf(path: str) -> bool:
     """Return whether the name of a path is that of a NetCDF file."""
     return Path(path).suffix.lower() in SUFFIXES
+
+
+def is_dataset(path: str) -> bool:
+    """Return whether a zarr group has several variables on the same named dimensions.
+
+    xarray writes a Dataset in this way.
+    """
+    try:
+        node = zarr.open(zarr_store(path), mode="r")
+        arrays = [] if isinstance(node, zarr.Array) else [one for _, one in node.arrays()]
+    except Exception:  # whoever opens the path raises the error
+        return False
+    grids = [_dims(one) for one in arrays if one.ndim > 1]
+    return len(grids) > 1 and None not in grids[0] and len(set(grids)) == 1
+
+
+def refuse_packed(array: zarr.Array, described: str) -> None:
+    """Raise ValueError for an array whose numbers are not its values until xarray unpacks them."""
+    packed = packing_of(array)
+    if not packed:
+        return
+    dims = [f"{name!r}" for name in _dims(array) if name is not None]
+    raise ValueError(
+        f"{described} has packed values ({packed}), which only xarray unpacks. "
+        + (
+            "Say which dimension holds the features (feature_dim=, on the command line "
+            f"--feature-dim): {' or '.join(dims)}."
+            if dims
+            else "Write it unpacked first."
+        )
+    )
+
+
+def _dims(array: zarr.Array) -> tuple[str | None, ...]:
+    """Return the names of the dimensions of an array, which are None if it has none."""
+    names: Any = getattr(array.metadata, "dimension_names", None)
+    names = names or array.attrs.get("_ARRAY_DIMENSIONS") or [None] * array.ndim
+    return tuple(names)
 
 
 def _needs(path: str) -> str:

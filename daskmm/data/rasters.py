@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from daskmm.data.blocks import check_dtype
 from daskmm.data.grids import Grid
+from daskmm.data.variables import with_names
 
 # Dimension of the variables of a Dataset, as xarray's `Dataset.to_dataarray` calls it.
 _VARIABLES = "variable"
@@ -36,6 +37,17 @@ class Raster:
         import pandas as pd
 
         return pd.DataFrame(columns=self.names, dtype=np.float64)
+
+    @property
+    def named(self) -> Any:
+        """The table, with the features' names if there are any: a dask array or a frame."""
+        if isinstance(self.table, da.Array):
+            return with_names(self.table, self.names)
+        if self.names is None:
+            return self.table
+        import pandas as pd
+
+        return pd.DataFrame(self.table, columns=self.names)
 
     def chosen(self, names: list[str]) -> Raster:
         """Return a raster of the features with these names, or of all if one is missing."""
@@ -78,6 +90,15 @@ class Raster:
 def grid_of(X: Any) -> Grid | None:
     """Return the grid of a lazy Raster, whose blocks are windows of the grid; otherwise None."""
     return X.grid if isinstance(X, Raster) and isinstance(X.table, da.Array) else None
+
+
+def in_strips(X: Any) -> Any:
+    """Cut a lazy xarray object along its first dimension only; return other tables unchanged.
+
+    Rows of its blocks are then in C order, so that values of the rows can be reshaped to the grid.
+    """
+    chunks = getattr(X, "chunksizes", None)
+    return X.chunk(dict.fromkeys(list(chunks)[1:], -1)) if chunks else X
 
 
 def pixels_of(X: Any, feature_dim: str | None, fitted_dim: str | None = None) -> Any:

@@ -6,6 +6,7 @@ the fill value, even in an incomplete copy or in a shard whose file is empty.
 
 from __future__ import annotations
 
+import base64
 import itertools
 import math
 import os
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 # looked up in other stores.
 _MOST_LOOKS = 100_000
 _METADATA = ("zarr.json", ".zarray")
+# Attributes of arrays whose values are packed, or marked as missing by a number.
+_PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value")
 
 
 def is_zarr(X: Any) -> bool:
@@ -121,12 +124,29 @@ def _listed(array: zarr.Array, keys: Sequence[str]) -> list[int | None]:
     return [1 if f"{prefix}{key}" in found else None for key in keys]
 
 
+def packing_of(array: zarr.Array) -> str:
+    """Return how xarray packed the values of an array, in words; "" if they are as stored."""
+    told = {name: array.attrs[name] for name in _PACKING if name in array.attrs}
+    if isinstance(fill := told.get("_FillValue"), str):  # floats are stored so in zarr 3
+        told["_FillValue"] = np.frombuffer(base64.b64decode(fill), "<f8").tolist()[0]
+    return ", ".join(f"{name} {value}" for name, value in told.items() if value == value)
+
+
 def check_chunks_of(X: Any) -> None:
-    """Call `check_chunks` for a zarr array, or for the array of ``dask.array.from_zarr``."""
+    """Call `check_chunks` for a zarr array, or for the array of ``dask.array.from_zarr``.
+
+    It warns if xarray packed the values of the array.
+    """
     if isinstance(X, da.Array):
         X = array_inside(X)
     if is_zarr(X):
         check_chunks(X, f"X ({X.store_path})")
+        if packed := packing_of(X):
+            warn_user(
+                f"X ({X.store_path}) has packed values ({packed}), which are taken as they are "
+                "stored. xarray.open_zarr unpacks them.",
+                UserWarning,
+            )
 
 
 @dataclass(frozen=True)

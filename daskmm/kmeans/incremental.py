@@ -30,6 +30,7 @@ from daskmm.kmeans.updates import EntropyUpdate, Update
 from daskmm.mm.keyed_records import KeyedRecords
 from daskmm.numerics.distortions.base import Distortion
 from daskmm.numerics.distortions.bregman import Bregman
+from daskmm.numerics.distortions.cosine import Cosine
 from daskmm.numerics.entropy import negative_entropy
 from daskmm.numerics.rows import Coordinates, Rows
 from daskmm.numerics.sums import Sums
@@ -427,8 +428,9 @@ def record_of_fit(
     """Return the record of the rows of a fit, computed from the fitted model.
 
     The record is that of the final hard step. Its sums follow from the centres, which are the means
-    of their clusters. EWP's dispersions D follow from the weights w ∝ exp(−D/λ) and from the mean
-    cost Σ_l w_l D_l. For norms, all rows are assumed to be at the mean distance from their centre.
+    of their clusters or, for cosine distances, the directions of these means. EWP's dispersions D
+    follow from the weights w ∝ exp(−D/λ) and from the mean cost Σ_l w_l D_l. For norms,
+    all rows are assumed to be at the mean distance from their centre.
 
     `value_shares`, (n_clusters, n_features), are the shares of each cluster's rows that have a
     value; None if no value is missing.
@@ -452,7 +454,9 @@ def record_of_fit(
         squares = weight * np.maximum(update.per_feature(dispersion), 0.0)
         squares += state.distortion.between(masses, centers)
     whole = state.distortion.degree == 2 and not state.partial
-    record = Majorizer(
-        cluster_sizes, masses * centers, None if whole else masses, squares, n_rows, weight, 0.0
-    )
+    sums = masses * centers
+    if isinstance(state.distortion, Cosine):
+        # Means of directions are shorter than centres, by the mean cosine of rows and centres.
+        sums *= 1.0 - inertia / weight
+    record = Majorizer(cluster_sizes, sums, None if whole else masses, squares, n_rows, weight, 0.0)
     return replace(record, constant=inertia - record.cost(state))

@@ -206,9 +206,13 @@ def moved_centers(sums: CenterSums, state: CenterState) -> FloatArray:
         means = sums.sums / masses
     else:
         means = np.divide(sums.sums, masses, out=state.centers.copy(), where=masses > 0)
-    if state.relaxation != 1.0:
-        means = state.centers + state.relaxation * (means - state.centers)
-    return state.distortion.allowed(means, state.centers)
+    means = state.distortion.allowed(means, state.centers)
+    if state.relaxation == 1.0:
+        return means
+    # Means of directions are short, so the way to them is taken on the sphere: a step beyond a
+    # short mean would turn a centre away from its rows.
+    beyond = state.centers + state.relaxation * (means - state.centers)
+    return state.distortion.allowed(beyond, state.centers)
 
 
 def coincident_centers(state: CenterState, mean_distance: float, separation: float = 0.0) -> int:

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.data.blocks import as_dask_array, is_frame, is_lazy
+from daskmm.data.blocks import as_dask_array, is_lazy
 from daskmm.data.foreign import unwrapped
-from daskmm.data.input import by_name
+from daskmm.data.input import by_name, raster_of
 from daskmm.data.lazy import in_memory, sized
 from daskmm.data.names import spaced
+from daskmm.data.variables import header_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -207,16 +208,20 @@ def drawn_rows(model: Any, sample: Any, labels: Any) -> tuple[Any, Any]:
     The rows of a frame are a frame, since `predict` looks at its names.
     """
     refuse_mixed(model)
+    raster = raster_of(model, sample)
+    if raster is not None:
+        sample, labels = raster.named, raster.rows_of(labels)
     if not is_lazy(sample):
         return unwrapped(sample), labels
     table = by_name(model, sample)
     rows = sized(as_dask_array(table))
     spread = slice(None, None, max(1, -(-rows.shape[0] // _MOST_ROWS)))
     chosen = rows[spread].compute()
-    if is_frame(table):
+    columns = getattr(header_of(table), "columns", None)
+    if columns is not None:
         import pandas as pd
 
-        chosen = pd.DataFrame(chosen, columns=table.columns)
+        chosen = pd.DataFrame(chosen, columns=columns)
     return chosen, None if labels is None else in_memory(labels)[spread]
 
 

@@ -207,6 +207,16 @@ def test_kept_columns_of_parquet_keep_their_types(folder):
     assert found["cluster"].dtype == np.int32
 
 
+@pytest.mark.parametrize("source", ["hive/year=*/*.parquet", "hive/year=2020/p.parquet", "hive"])
+def test_columns_that_folders_name_are_kept(folder, tmp_path, source):
+    (tmp_path / "hive/year=2020").mkdir(parents=True)
+    people().to_parquet(tmp_path / "hive/year=2020/p.parquet")
+    own = ["--columns", "a,b,c", "--keep", "year", "--labels", str(tmp_path / "l.parquet")]
+    quick = ["-k", "2", *QUICK, "--no-pictures", "--quiet", "--out", str(tmp_path / "run")]
+    assert main(["fit", str(tmp_path / source), *own, *quick]) == 0
+    assert pd.read_parquet(tmp_path / "l.parquet")["year"].astype(int).tolist() == [2020] * 90
+
+
 @pytest.mark.parametrize("keep", [[], ["--keep", "all"]], ids=["labels", "all columns"])
 @pytest.mark.parametrize("chosen", [[5, 1, 88], slice(40, 70), slice(0, 30)], ids=str)
 def test_labels_of_parquet_have_the_index_that_pandas_stored(tmp_path, folder, chosen, keep):

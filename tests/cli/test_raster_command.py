@@ -5,6 +5,7 @@ import warnings
 
 import dask
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 import zarr
@@ -58,6 +59,23 @@ def test_a_raster_is_planned_fitted_and_predicted(name, scene, capsys, tmp_path)
     code, said = ran(capsys, "predict", folder / "run", *source, "--out", out, "--quiet")
     assert code == 0, said.err
     np.testing.assert_array_equal(zarr.open_array(out, mode="r")[:].reshape(cover.shape), labels)
+
+
+@pytest.mark.parametrize("labels", ["labels.csv", "labels.parquet"])
+def test_labels_of_a_cube_are_written_as_a_table(labels, tmp_path, capsys):
+    bands = np.random.default_rng(0).normal(size=(2, 12, 10))
+    cube = xr.Dataset({name: (("y", "x"), band) for name, band in zip("ab", bands, strict=True)})
+    cube.to_netcdf(tmp_path / "cube.nc")
+    own = [tmp_path / "cube.nc", "--quiet"]
+    fit = ["-k", 2, "--no-pictures", "--out", tmp_path / "run", "--labels", tmp_path / labels]
+    code, said = ran(capsys, "fit", *own, *fit)
+    assert code == 0, said.err
+    out = tmp_path / f"again-{labels}"
+    assert ran(capsys, "predict", tmp_path / "run", *own, "--out", out)[0] == 0
+    assert out.read_bytes() == (tmp_path / labels).read_bytes()
+    expected = zarr.open_array(tmp_path / "run/labels.zarr", mode="r")[:]
+    read = pd.read_csv if labels.endswith(".csv") else pd.read_parquet
+    assert read(out)["cluster"].tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("name", ["scene.nc", "scene.zarr"])

@@ -206,3 +206,15 @@ def test_rows_along_a_line_have_two_directions(cls, factors):
     model = cls(2, distortion="cosine", random_state=0).fit(np.outer(along, factors))
     assert model.inertia_ == pytest.approx(0.0, abs=1e-12)
     assert len(set(zip(along > 0, model.labels_, strict=True))) == 2
+
+
+def test_rows_of_a_fit_count_as_much_as_those_of_an_update():
+    X, _ = directions(n=2_000, p=30, noise=2.0)  # the mean of a cluster's directions is short
+    X[1_000:, 0] += 20.0
+    first, second = X[:1_000], X[1_000:]
+    model = KMeans(4, distortion="cosine", random_state=0).fit(first)
+    labels = np.r_[model.labels_, model.predict(second)]
+    model.partial_fit(second)
+    expected = units(np.array([units(X)[labels == label].sum(axis=0) for label in range(4)]))
+    cosines = np.einsum("ij,ij->i", model.cluster_centers_, expected)
+    assert cosines.min() > 0.999

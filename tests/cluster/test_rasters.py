@@ -6,13 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray
+import zarr
 from _support import ESTIMATORS, assert_same_model, computed, quick, raise_if_computes
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
 import daskmm
-from daskmm import KernelPowerKMeans, KMeans, PowerKMeans
+from daskmm import KernelPowerKMeans, KMeans, PowerKMeans, plot
 
 pytestmark = pytest.mark.in_turn("cls")
 
@@ -237,3 +238,22 @@ def test_cubes_and_parameters_that_cannot_be_used_are_refused():
         fit(xarray.DataArray(lying, dims=DIMS), feature_dim="band")
     with pytest.raises(ValueError, match=r"Only 0 row\(s\) have a value"):
         fit(np.full((20, 3), np.nan))
+
+
+@pytest.mark.parametrize("chunks", [None, (2, 4, 7, 9)])
+@pytest.mark.parametrize("of_variables", [False, True])
+def test_a_run_of_a_cube_has_its_labels_in_c_order(of_variables, chunks, tmp_path):
+    cube = CUBE if chunks is None else CUBE.chunk(dict(zip(DIMS, chunks, strict=True)))
+    data, dim = (
+        (cube.drop_vars("wavelength").to_dataset("band"), None) if of_variables else (cube, "band")
+    )
+    model = PowerKMeans(4, random_state=0, **GAPS).fit(data, feature_dim=dim)
+    daskmm.write_run(tmp_path / "run", model, data, report=True)
+    labels = zarr.open_array(tmp_path / "run" / "labels.zarr", mode="r")[:]
+    np.testing.assert_array_equal(labels, np.asarray(model.labels_).ravel())
+    assert (tmp_path / "run" / "report.html").exists()
+    assert plot.projection(model, data).axes
+    model.partial_fit(data)
+    daskmm.write_run(tmp_path / "later", model, data)
+    labels = zarr.open_array(tmp_path / "later" / "labels.zarr", mode="r")[:]
+    np.testing.assert_array_equal(labels, np.asarray(model.predict(data)).ravel())

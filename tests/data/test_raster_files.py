@@ -8,6 +8,7 @@ import pytest
 import xarray as xr
 import zarr
 
+from daskmm import KMeans
 from daskmm.data.blocks import as_dask_array
 from daskmm.data.files import open_data
 from daskmm.data.variables import header_of
@@ -94,6 +95,46 @@ def test_packed_values_are_unpacked(tmp_path):
     cube(text=False).to_netcdf(path, encoding={"colors": packed})
     table = as_dask_array(open_data(f"{path}::colors", feature_dim="band"), str(path))
     np.testing.assert_allclose(table, rows_of(cube()), atol=1e-3)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_variables_of_a_zarr_group_are_features(zarr_format, tmp_path):
+    path = tmp_path / "scene.zarr"
+    packed = {"dtype": "int16", "scale_factor": 1e-3, "_FillValue": -32768}
+    data = cube().to_dataset(dim="band")
+    data.to_zarr(
+        path,
+        encoding=dict.fromkeys(BANDS, packed),
+        zarr_format=zarr_format,
+        consolidated=False,
+    )
+    np.testing.assert_allclose(open_data(path), rows_of(cube()), atol=1e-3)
+    assert list(header_of(open_data(path, columns=["red", "green"]))) == ["red", "green"]
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_packed_values_are_refused_unless_xarray_unpacks_them(zarr_format, tmp_path):
+    table = cube(text=False).isel(y=0).transpose("x", "band")
+    packed = {"dtype": "int16", "scale_factor": 1e-3, "_FillValue": -32768}
+    for name, encoding in ("packed", packed), ("filled", {"_FillValue": -9999.0}), ("plain", {}):
+        table.to_dataset().to_zarr(
+            tmp_path / name,
+            encoding={"colors": encoding},
+            zarr_format=zarr_format,
+            consolidated=False,
+        )
+    with pytest.raises(ValueError, match=r"packed values \(scale_factor 0.001.*'x' or 'band'"):
+        open_data(f"{tmp_path / 'packed'}::colors")
+    np.testing.assert_allclose(
+        open_data(f"{tmp_path / 'packed'}::colors", feature_dim="band"), table, atol=1e-3
+    )
+    stored = zarr.open_array(tmp_path / "packed" / "colors", mode="r")
+    with pytest.warns(UserWarning, match=r"packed values .* are taken as they are stored"):
+        KMeans(2, random_state=0).fit(stored)
+    if zarr_format == 3:
+        with pytest.raises(ValueError, match=r"packed values .*_FillValue -9999\.0"):
+            open_data(f"{tmp_path / 'filled'}::colors")
+    np.testing.assert_array_equal(open_data(f"{tmp_path / 'plain'}::colors"), table)
 
 
 def test_wrong_dimensions_variables_and_chunks_are_refused(path, tmp_path):

@@ -31,6 +31,22 @@ def test_the_cost_of_relaxed_steps_never_rises(digits):
         assert np.diff(costs).max() <= 1e-9 * costs[0]
 
 
+def test_the_cost_of_relaxed_steps_never_rises_on_the_sphere():
+    # Rows of a cluster differ much, so the mean of their directions is short.
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(500, 30))[rng.integers(0, 500, 4_000)]
+    rows = (rows + 1.5 * rng.normal(size=rows.shape)).astype(np.float32)
+    model = KMeans(
+        300, distortion="cosine", init="random", n_init=1, sample_size=None, random_state=0
+    ).fit(rows)
+    units = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    sums = [units[model.labels_ == label].sum(axis=0) for label in range(300)]
+    lengths = np.linalg.norm(sums, axis=1)
+    costs = [record.inertia for record in model.history_]
+    assert np.diff(costs).max() <= 1e-6 * costs[0]
+    assert model.inertia_ == pytest.approx(len(rows) - lengths.sum(), rel=0.01)
+
+
 def test_converged_centres_are_the_means_of_their_clusters(digits):
     model = KMeans(256, n_init=1, random_state=0, tol=0.0).fit(digits)
     means = [digits[model.labels_ == label].mean(axis=0) for label in range(256)]
