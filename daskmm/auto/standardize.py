@@ -13,11 +13,6 @@ its length at both ends. Rows outside of the range of any feature (at most the f
 left out, and features are divided by the standard deviation of the other rows. If these standard
 deviations hardly differ, as those of embeddings and of pixels do, nothing is tried: the features
 remain as they are.
-
-EWP learns weights of standardised features, since its penalty presumes comparable scales. Features
-that power k-means would leave as they are remain so, with equal weights, unless learned weights
-gain clearly more than equal ones on either scale, by the tolerance of :mod:`daskmm.auto.lam`, whose
-gains these are.
 """
 
 from __future__ import annotations
@@ -29,7 +24,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.auto.lam import LEAST_TOLERANCE, STARTS, TOLERANCE, LamPath, follow_lam
+from daskmm.auto.lam import STARTS
 from daskmm.engine.first_pass import Survey
 from daskmm.engine.moments import Sample
 from daskmm.engine.passes import tree_reduce
@@ -65,32 +60,22 @@ class ScaleChoice:
     # Number of clusters (at most 32), and number of rows of the sample.
     n_clusters: int
     n_rows: int
-    # Gains of standardised features with learned weights; None without weights, or if they could
-    # not change the choice.
-    gains_weighted: FloatArray | None = None
 
     @property
     def standardize(self) -> bool:
-        """Whether standardised features gain clearly more, or learned weights matter."""
+        """Whether the gain of standardised features is clearly larger."""
         if not len(self.gains_standardized):
             return False
         before, after = np.median(self.gains_as_they_are), np.median(self.gains_standardized)
-        if after > before + max(_CLEARLY * after, _CLEAR_NATS):
-            return True
-        if self.gains_weighted is None:
-            return False
-        weighted = np.median(self.gains_weighted)
-        return bool(weighted > min(before, after) + max(TOLERANCE * weighted, LEAST_TOLERANCE))
+        return bool(after > before + max(_CLEARLY * after, _CLEAR_NATS))
 
     def __str__(self) -> str:
         """Say what was chosen, and why."""
         if not len(self.gains_standardized):
             return "as they are: standard deviations of the features hardly differ"
-        weighted = self.gains_weighted
-        learned = "" if weighted is None else f" ({np.median(weighted):.3g} with learned weights)"
         return (
             f"{'standardised' if self.standardize else 'as they are'}: clusters gain "
-            f"{np.median(self.gains_standardized):.3g} nats on standardised features{learned}, "
+            f"{np.median(self.gains_standardized):.3g} nats on standardised features, "
             f"{np.median(self.gains_as_they_are):.3g} on features as they are"
         )
 
@@ -104,7 +89,7 @@ def choose_scale(
     start, and otherwise threads of this process do.
     """
     n_clusters = min(n_clusters, _MOST_CLUSTERS)
-    own = in_own_units(survey)
+    own = _in_own_units(survey)
     scales = _trials(own.core, sample_rows(n_clusters), seed)
     deviations = np.sqrt(scales[0].variance[scales[0].varying])
     if not len(deviations) or _are_alike(deviations):
@@ -125,35 +110,13 @@ def choose_scale(
     return survey if choice.standardize else own, choice
 
 
-def with_weights(
-    choice: ScaleChoice, survey: Survey, learned: LamPath, seed: int, lazy: bool
-) -> tuple[ScaleChoice, LamPath]:
-    """Compare learned weights with equal ones on both scales; return this, and the latter's path.
-
-    The survey is in standardised features, for which the weights were learned. Far rows do not
-    count, so weights are learned again if there are any.
-    """
-    own, scaled = _trials(in_own_units(survey).core, sample_rows(learned.n_clusters), seed)
-    n_clusters = learned.n_clusters
-    if len(scaled.rows) < learned.n_rows:
-        learned, _ = follow_lam(Sample(scaled.rows, scaled.weights), n_clusters, seed, lazy)
-    equal, _ = follow_lam(Sample(own.rows, own.weights), n_clusters, seed, lazy, [np.inf])
-    compared = replace(
-        choice,
-        gains_as_they_are=equal.gains[0],
-        gains_standardized=learned.gains[-1],
-        gains_weighted=learned.gains[learned.chosen],
-    )
-    return compared, equal
-
-
 def _are_alike(deviations: FloatArray) -> bool:
     """Return whether standard deviations hardly differ."""
     small = np.quantile(deviations, _FEW_SMALL, method="lower")
     return bool(deviations.max() <= _ALIKE * small)
 
 
-def in_own_units(survey: Survey) -> Survey:
+def _in_own_units(survey: Survey) -> Survey:
     """Convert the result of the first pass to features that are not standardised."""
     scale = survey.coordinates.scale
     rows = survey.sample.rows * scale

@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from daskmm.storage.records import known_after
+
 if TYPE_CHECKING:
     from daskmm.cluster.entropy import EntropyPowerKMeans
     from daskmm.cluster.gaussian_mixture import GaussianMixture
@@ -43,3 +45,11 @@ def __getattr__(name: str) -> Any:
     value = getattr(import_module(f"daskmm.cluster.{_HOMES[name]}"), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+# Files of models and checkpoints may hold records of estimators that have not been used yet.
+known_after(lambda: [__getattr__(name) for name in __all__])

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskmm import planning
 from daskmm.auto.n_clusters import SOME_CLUSTERS, follow_n_clusters
 from daskmm.auto.separation import LEAST_ROWS
-from daskmm.auto.standardize import choose_scale, in_own_units, with_weights
+from daskmm.auto.standardize import choose_scale
 from daskmm.cluster._choices import Choices, warn_of_number, with_same_data, with_seeds
 from daskmm.cluster._far_clusters import warn_of_far_clusters
 from daskmm.cluster._fitted_centers import (
@@ -24,7 +24,7 @@ from daskmm.cluster._fitted_centers import (
     attributes_of_clusters,
     attributes_of_sample,
 )
-from daskmm.cluster._fitting import attributes_of_outcome, set_fitted, unfitted
+from daskmm.cluster._fitting import attributes_of_outcome, set_fitted
 from daskmm.cluster._mixed import checked_mixed, learned_coding
 from daskmm.cluster._nearest import NearestCenter
 from daskmm.cluster._output import fitted_labels
@@ -216,7 +216,6 @@ class CenterRecipe:
             Stage("same data", with_same_data),
             Stage("metric", self._in_metric),
             Stage("feature weights", self._choose_update, CenterCosts.lam),
-            Stage("units", self._choose_units),
             Stage("powers", self._choose_schedule),
         ]
 
@@ -285,10 +284,14 @@ class CenterRecipe:
         )
 
     def _scaling(self, layout: Layout) -> bool | str:
-        """Return whether to standardise features, or "auto" where the sample decides."""
+        """Return whether to standardise features, or "auto" where the sample decides.
+
+        The sample decides only for squared distances of dense rows. Values that are mostly 0 are
+        counts of the same kind of thing, and standardising would favour the rarest ones.
+        """
         if self.model.standardize != "auto":
             return bool(self.model.standardize)
-        return self.model._automatic_scale(layout.sparse)
+        return "auto" if self.model.distortion == "sqeuclidean" and not layout.sparse else False
 
     def _choose_scale(self, choices: Choices) -> Choices:
         """Choose the scale of the features, if the sample decides about it."""
@@ -297,9 +300,7 @@ class CenterRecipe:
             return choices
         some = some_clusters(survey, self.model.n_clusters)
         chosen, path = choose_scale(survey, some, SCALE_SEED, choices.layout.lazy)
-        # Feature weights are learned on standardised features.
-        survey = survey if self.model._weighs_features else chosen
-        return replace(choices, survey=survey).with_fitted(standardize_path_=path)
+        return replace(choices, survey=chosen).with_fitted(standardize_path_=path)
 
     def _choose_n_clusters(self, choices: Choices) -> Choices:
         """Take the number of clusters that was given, or choose it on the sample."""
@@ -340,20 +341,6 @@ class CenterRecipe:
         )
         trimmed = replace(update, trim=float(self.model.trim))
         return replace(choices, update=trimmed, found=found).with_fitted(**fitted)
-
-    def _choose_units(self, choices: Choices) -> Choices:
-        """Take features as they are, with equal weights, unless learned weights matter."""
-        path = choices.fitted.get("standardize_path_")
-        if path is None or path.standardize or not self.model._weighs_features:
-            return choices
-        path, equal = with_weights(
-            path, choices.survey, choices.fitted["lam_path_"], choices.seeds[0], choices.lazy
-        )
-        if not path.standardize:
-            plain = CenterRecipe(unfitted(self.model).set_params(lam=np.inf))
-            choices = plain._choose_update(replace(choices, survey=in_own_units(choices.survey)))
-            choices = choices.with_fitted(lam_path_=equal)
-        return choices.with_fitted(standardize_path_=path)
 
     def _choose_schedule(self, choices: Choices) -> Choices:
         """Determine the schedule of the powers and whatever depends on it."""

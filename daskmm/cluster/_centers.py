@@ -151,14 +151,6 @@ class CenterClusterer(CenterParameters, NearestCenter):
         relocates = self.empty_cluster == "farthest"
         return PowerUpdate(survey.distortion, survey.partial, relocates), {}, None
 
-    def _automatic_scale(self, sparse: bool) -> bool | str:
-        """Return what standardize="auto" means: a scale, or "auto" where the sample decides.
-
-        The sample decides only for squared distances of dense rows. Values that are mostly 0 are
-        counts of the same kind of thing, and standardising would favour the rarest ones.
-        """
-        return "auto" if self.distortion == "sqeuclidean" and not sparse else False
-
     def _weights_for_number(
         self, survey: Survey, seed: int, lazy: bool
     ) -> NDArray[np.float64] | None:

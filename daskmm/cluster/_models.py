@@ -128,8 +128,6 @@ def _loaded(path: Path, name: str) -> Any:
         raise FileNotFoundError(f"{name} does not exist.")
     if path.is_dir() and (path / "model").exists():
         path = path / "model"
-    for estimator in cluster.__all__:
-        getattr(cluster, estimator)  # its module registers the records that a file may hold
     if kind_of(path) != KIND:
         raise ValueError(f"{name} is not a model written by daskmm, or is damaged. {_REPLACE}")
     try:

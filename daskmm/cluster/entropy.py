@@ -41,6 +41,7 @@ class EntropyParameters(AnnealingParameters, CenterParameters):
     """Parameters of `EntropyPowerKMeans`."""
 
     lam: float | str = "auto"
+    standardize: bool = True
 
 
 @documented
@@ -78,14 +79,10 @@ class EntropyPowerKMeans(EntropyParameters, CenterClusterer):
         all centres converge to the mean (see `PowerKMeans`), so that the weights are learned while
         rows belong to all clusters.
     [eta, anneal_every, polish, max_iter, tol, random_state]
-    standardize : bool or "auto", default="auto"
+    standardize : bool, default=True
         Divide each feature by its population standard deviation. This is done inside the block
         function, since the penalty presumes comparable scales. Centres are reported in the input's
-        units. "auto" leaves features as they are, with equal weights, if `KMeans` would do so and
-        learned weights do not matter: their information gain is not clearly larger, by 7 % and by
-        .05 nats, than that of equal weights on either scale. A given `lam`, sparse rows and
-        distortions other than "sqeuclidean" leave no choice: features are standardised. Give False
-        if the features that matter are marked by a low variance.
+        units. Turn it off if the features that matter are marked by a low variance.
     distortion : {"sqeuclidean", "manhattan", "mixed"}, default="sqeuclidean"
         Distance between rows and centres. With "manhattan" it is ``Σ_l w_l |x_l − θ_l|``, which is
         less sensitive to outliers; centres are medians, as in `PowerKMeans`. "mixed" learns one
@@ -108,10 +105,7 @@ class EntropyPowerKMeans(EntropyParameters, CenterClusterer):
         The λ that was used.
     lam_path_ : LamPath
         For ``lam="auto"``: the gain of each λ over several starts, and the feature weights; see
-        `daskmm.plot.lam_path`. If features remain as they are, only λ = ∞ is left.
-    standardize_path_ : ScaleChoice
-        For ``standardize="auto"``: the gains of features as they are, and of standardised ones with
-        equal or learned weights. It says in words what was chosen.
+        `daskmm.plot.lam_path`.
     [n_clusters_, labels_, inertia_, objective_history_, history_, mean_, n_features_in_]
 
     Notes
@@ -151,6 +145,7 @@ class EntropyPowerKMeans(EntropyParameters, CenterClusterer):
         **CenterClusterer._parameter_constraints,
         **ANNEALING,
         "distortion": [StrOptions({"sqeuclidean", "manhattan", "mixed"})],
+        "standardize": ["boolean"],
         "lam": [str, Interval(Real, 0, np.inf, closed="right")],
     }
 
@@ -214,11 +209,6 @@ class EntropyPowerKMeans(EntropyParameters, CenterClusterer):
         return EntropyUpdate(
             state.distortion, state.partial, lam=self.lam_, varying=varying, groups=groups
         )
-
-    def _automatic_scale(self, sparse: bool) -> bool | str:
-        # The penalty presumes comparable scales, so features remain as they are only if no weights
-        # are learned.
-        return (self.lam == "auto" and super()._automatic_scale(sparse)) or True
 
     def _weights_for_number(
         self, survey: Survey, seed: int, lazy: bool

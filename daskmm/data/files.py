@@ -509,7 +509,7 @@ def _check_files(path: str, chosen: set[str] | None) -> None:
         columns = list(threads.map(_columns_of_part, parts))
     wanted = None if chosen is None else chosen.intersection(columns[0])
     for part, names in zip(parts, columns, strict=True):
-        refuse_other_columns(part.path, names, columns[0], wanted)
+        refuse_other_columns(part.path, sorted(names), sorted(columns[0]), wanted)
 
 
 def _parts(path: str) -> list[Any]:

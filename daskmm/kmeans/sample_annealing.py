@@ -283,7 +283,7 @@ def exchanged(search: Search) -> Search:
     run = replace(run, history=[*best.history, *run.history])
     # The run before the first exchange may have converged, and a few steps gain less than it did.
     first = search.next_exchange is None
-    settled = not first and gain <= _WORTH_EXCHANGING * abs(best.last)
+    settled = gain <= (0.0 if first else _WORTH_EXCHANGING * abs(best.last))
     return replace(
         search,
         runs=[run if gain > 0 else best, *others],

@@ -82,8 +82,10 @@ def trimmed_sums(
         for each, total in zip(coarse, totals, strict=True)
     ]
     n_rows, n_features = passes.blocks.layout.n_rows, passes.blocks.layout.n_features
-    most = max(limit.inside / total for limit, total in zip(first, totals, strict=True))
-    if n_rows is not None and 8 * most * n_rows * n_features <= _GATHERED_BYTES:
+    shares = sum(limit.inside / total for limit, total in zip(first, totals, strict=True))
+    # Weights do not say how many rows are in a bin.
+    known = n_rows is not None and passes.blocks.weights is None
+    if known and 8 * shares * n_rows * n_features <= _GATHERED_BYTES:
         parts = passes.reduce(_parted, *shared, first).records
         return [_whole(*each, coordinates) for each in zip(parts, first, shared[1], strict=True)]
     fine = passes.reduce(_bins, *shared, first).records

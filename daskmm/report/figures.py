@@ -105,10 +105,8 @@ def pictures(model: Any, sampled: Sampled | None) -> list[Picture]:
         caption = f"{_WEIGHTS} {_GAINS}" if hasattr(model, "feature_gains_") else _WEIGHTS
         add("weights", "Feature weights", caption, plot.feature_weights, model)
     for attribute, title, caption, draw in _PATHS:
-        path = getattr(model, attribute, None)
-        # EWP of features as they are compares no penalties.
-        if path is not None and len(getattr(path, "lams", (0, 0))) > 1:
-            add(attribute.strip("_"), title, caption, draw, path)
+        if hasattr(model, attribute):
+            add(attribute.strip("_"), title, caption, draw, getattr(model, attribute))
     if hasattr(model, "objective_history_"):
         annealed = any(np.isfinite(record.s) for record in model.history_)
         caption = f"{_TRACE} {_ANNEALED}" if annealed else _TRACE

@@ -39,6 +39,21 @@ _UNREADABLE = (struct.error, ValueError, KeyError, TypeError, AttributeError, Re
 _KINDS = "fiub"
 # Dataclasses that a file may contain, by name.
 _REGISTERED: dict[str, type] = {}
+# Functions that import modules with further such classes.
+_IMPORTS: list[Callable[[], object]] = []
+
+
+def known_after(import_modules: Callable[[], object]) -> None:
+    """Let files contain the records of modules that this function imports."""
+    _IMPORTS.append(import_modules)
+
+
+def _class_of(name: str) -> type:
+    """Return a registered class; KeyError is raised if there is none after all imports."""
+    if name not in _REGISTERED:
+        for import_modules in _IMPORTS:
+            import_modules()
+    return _REGISTERED[name]
 
 
 def registered(kind: type[T]) -> type[T]:
@@ -131,11 +146,11 @@ def decode(node: Any, get: Callable[[dict[str, Any]], NDArray]) -> Any:
         case {"dict": items}:
             return {key: decode(item, get) for key, item in items.items()}
         case {"record": kind, "fields": fields}:
-            return _REGISTERED[kind](**{key: decode(item, get) for key, item in fields.items()})
+            return _class_of(kind)(**{key: decode(item, get) for key, item in fields.items()})
         case {"table": kind, "columns": columns}:
             lists = [get(c).tolist() if isinstance(c, dict) else c for c in columns.values()]
             rows = zip(*lists, strict=True)
-            return [_REGISTERED[kind](**dict(zip(columns, row, strict=True))) for row in rows]
+            return [_class_of(kind)(**dict(zip(columns, row, strict=True))) for row in rows]
         case dict():
             raise TypeError(f"an object of {', '.join(node)}")
     return node  # None, bool, int, str

@@ -1,12 +1,10 @@
 """Whether to standardise, chosen without labels."""
 
-import functools
-
 import dask.array as da
 import numpy as np
 import pytest
 from _support import CountingSource, blobs
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import csr_array
 from sklearn.datasets import load_wine
 from sklearn.metrics import adjusted_rand_score
 
@@ -16,7 +14,6 @@ from daskmm.engine.first_pass import first_pass
 from daskmm.engine.moments import Sample
 from daskmm.engine.passes import weighted_passes
 from daskmm.kmeans.trials import Trials, spawned
-from daskmm.report.figures import pictures
 
 X, TRUTH = blobs(600, 4, 4, seed=1)
 LOUD = np.column_stack([X, 300 * np.random.default_rng(0).normal(size=(600, 2))])
@@ -173,6 +170,8 @@ def test_the_choice_reads_nothing_and_does_not_depend_on_chunks():
 
 
 def test_estimators_and_distortions_without_a_choice_of_scale_make_none():
+    with pytest.raises(ValueError, match="'standardize' parameter"):
+        EntropyPowerKMeans(4, standardize="auto").fit(X)
     rows = np.abs(LOUD)
     for settings in (
         {"distortion": "kl"},
@@ -186,59 +185,6 @@ def test_estimators_and_distortions_without_a_choice_of_scale_make_none():
     assert not hasattr(KMeans(4, random_state=0).fit(csr_array(rows)), "standardize_path_")
 
 
-@pytest.mark.parametrize(
-    ("rows", "given"),
-    [
-        (csr_array(LOUD), {}),
-        (LOUD, {"distortion": "manhattan"}),
-        (X, {"lam": "0.5*variance"}),
-    ],
-)
-def test_features_are_standardised_where_weights_leave_no_choice(rows, given):
-    model = EntropyPowerKMeans(4, random_state=0, **given).fit(rows)
-    assert not hasattr(model, "standardize_path_")
-    deviations = (rows.toarray() if issparse(rows) else rows).std(axis=0)
-    np.testing.assert_allclose(model.scale_, deviations, rtol=1e-6)
-
-
-@pytest.mark.parametrize("lazy", [False, True])
-def test_features_are_not_weighed_where_weights_explain_no_more_than_equal_ones(lazy, tmp_path):
-    rows = X * [1.0, 1.0, 3.0, 1.0]
-    table = da.from_array(rows, chunks=(200, -1)) if lazy else rows
-    with (tmp_path / "log").open("w") as log:  # a file cannot be copied
-        callbacks = [functools.partial(print, file=log)]
-        model = EntropyPowerKMeans(4, random_state=0, callbacks=callbacks).fit(table)
-    assert "lam_path" not in [picture.name for picture in pictures(model, None)]
-    plain = PowerKMeans(4, standardize=False, random_state=0).fit(rows)
-    assert not model.standardize_path_.standardize
-    assert model.lam_ == model.lam_path_.lam == np.inf
-    np.testing.assert_array_equal(model.scale_, 1.0)
-    np.testing.assert_array_equal(model.feature_weights_, 0.25)
-    np.testing.assert_allclose(
-        np.sort(model.cluster_centers_, axis=0), np.sort(plain.cluster_centers_, axis=0), rtol=1e-6
-    )
-
-
-def test_far_rows_do_not_decide_whether_features_are_weighed():
-    far = np.random.default_rng(0).choice(len(X), 6, replace=False)
-    for rows in (X[far[:1]], X[far]):
-        table = np.vstack([X, rows + 30 * X.std(axis=0) * [1, -1, 1, -1]])
-        assert not EntropyPowerKMeans(4, random_state=0).fit(table).standardize_path_.standardize
-
-
-def test_features_are_weighed_where_this_explains_more_than_features_as_they_are():
-    # On both scales, noise rules clusters of equal weights, so that k-means keeps the units.
-    rng = np.random.default_rng(1)
-    truth = rng.integers(4, size=600)
-    rows = rng.normal(size=(600, 23))
-    rows[:, :3] += 2 * rng.normal(size=(4, 3))[truth]
-    rows[:, :3] /= 4
-    weighted = EntropyPowerKMeans(4, random_state=0).fit(rows)
-    assert not KMeans(4, random_state=0).fit(rows).standardize_path_.standardize
-    assert weighted.standardize_path_.standardize
-    assert set(np.argsort(weighted.feature_weights_)[-3:]) == {0, 1, 2}
-
-
 @pytest.mark.parametrize("lazy", [False, True])
 def test_given_centres_are_in_the_units_of_the_input(lazy):
     centers = np.array([LOUD[j == TRUTH].mean(axis=0) for j in range(4)])
@@ -249,26 +195,6 @@ def test_given_centres_are_in_the_units_of_the_input(lazy):
     found = model.cluster_centers_.copy()
     np.testing.assert_allclose(model.fit(rows).cluster_centers_, found, rtol=1e-9)
     np.testing.assert_allclose(found, centers, atol=30)
-
-
-@pytest.mark.parametrize(
-    ("as_they_are", "standardised", "weighted", "standardize"),
-    [
-        (5.0, 5.0, 5.3, False),  # weights gain little
-        (5.0, 5.0, 5.5, True),
-        (5.0, 4.0, 4.2, False),
-        (5.0, 4.0, 4.5, True),  # weights matter, though other units explain more
-        (5.0, 5.3, 5.3, True),  # k-means standardises
-        (0.01, 0.0, 0.04, False),
-    ],
-)
-def test_features_are_weighed_if_this_gains_clearly_more_than_equal_weights(
-    as_they_are, standardised, weighted, standardize
-):
-    gains = [np.array([one]) for one in (as_they_are, standardised, weighted)]
-    choice = ScaleChoice(*gains[:2], 3, 10, gains[2])
-    assert choice.standardize is standardize
-    assert f"({weighted:.3g} with learned weights)" in str(choice)
 
 
 def test_hundreds_of_clusters_are_tried_with_few():

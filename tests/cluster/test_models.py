@@ -6,6 +6,8 @@ import json
 import pathlib
 import re
 import shutil
+import subprocess
+import sys
 import warnings
 
 import _processes
@@ -812,3 +814,30 @@ def test_planning_changes_nothing_in_the_estimator(cls):
 def test_a_plan_of_what_cannot_be_fitted_is_refused(estimator, data, words):
     with raise_if_computes(), pytest.raises(ValueError, match=words):
         estimator.plan(data)
+
+
+def test_a_process_that_has_used_no_kernels_reads_their_checkpoints(tmp_path):
+    path = tmp_path / "kept"
+    model = KernelPowerKMeans(3, n_init=1, random_state=0, checkpoint=str(path), n_landmarks=None)
+
+    def interrupt(record):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        model.set_params(callbacks=[interrupt]).fit(X)
+    code = f"""
+import numpy as np
+from daskmm import PowerKMeans
+try:
+    PowerKMeans(3, checkpoint={str(path)!r}).fit(np.ones((30, 2)) * np.arange(30)[:, None])
+except ValueError as error:
+    print(error)
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "is the checkpoint of another fit" in found.stdout, found
+
+
+def test_estimators_are_listed_before_they_are_used():
+    code = "import daskmm.cluster; print(dir(daskmm.cluster))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "PowerKMeans" in found.stdout

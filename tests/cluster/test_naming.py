@@ -352,3 +352,12 @@ def test_means_of_zeros_are_zero():
     expected = frame.groupby(model.labels_)["wage"].mean()
     assert (expected == 0).sum() == 2
     np.testing.assert_allclose(model.summary_["mean_wage"], expected, rtol=1e-9, atol=0)
+
+
+def test_one_huge_mean_leaves_other_means_of_the_column_as_they_are():
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([rng.normal(5.0, 1.0, (500, 2)), rng.normal(50.0, 1.0, (500, 2))])
+    rows[0, 0] = 1e15
+    model = KMeans(3, random_state=0).fit(rows)
+    np.testing.assert_allclose(model.cluster_means_, model.cluster_centers_, rtol=1e-12)
+    assert (np.sort(model.cluster_means_[:, 0])[:2] > 4.0).all()
