@@ -17,6 +17,7 @@ from daskmm.kmeans.bounded_sizes import MOST_ROUNDS, largest_weight, with_bounde
 from daskmm.kmeans.bounds import Bounds
 from daskmm.kmeans.costs import REFITS, TURNS, CenterCosts
 from daskmm.kmeans.empty_clusters import split_coincident
+from daskmm.kmeans.exchange import EXCHANGE_STEPS, FIRST_STEPS
 from daskmm.kmeans.mahalanobis import turned
 from daskmm.kmeans.medians import with_exact_medians
 from daskmm.kmeans.method import GIVEN, RELAXATIONS, Method
@@ -42,6 +43,8 @@ _ROWS_NEARBY, _ROWS_PER_FEATURE = 10_000, 20
 # Iterations in a row with a relative change below `tol` that end the steps over the full data after
 # annealing on samples. One is enough: the annealing, which can stand still for a while, is over.
 _CALM_READS = 1
+# Fewest iterations that leave time for several exchanges of clusters.
+_STEPS_OF_EXCHANGES = FIRST_STEPS + 4 * EXCHANGE_STEPS
 # Clusters are more even if the largest one has at most this share of its former size.
 _MORE_EVEN = 0.95
 # Relative error of sums of weights, which depend on the order of the rows.
@@ -428,6 +431,8 @@ def _starts(fit: CentersFit) -> Sequence[FloatArray | CenterState]:
             return [given]
         state = fit.problem.update.start(given, method.schedule.s0)
         return [replace(state, feature_weights=fit.feature_weights)]
+    # The start hardly matters to the result of several exchanges.
+    exchanges = method.exchanges and method.schedule.max_iter >= _STEPS_OF_EXCHANGES
     centers: list[FloatArray] = []
     at_once = 1
     if method.init == "k-means||" or is_wide(*survey.core.rows.shape):
@@ -437,7 +442,7 @@ def _starts(fit: CentersFit) -> Sequence[FloatArray | CenterState]:
     for first in range(0, len(drawn), at_once):
         seeds = np.asarray(drawn[first : first + at_once])
         centers += starting_centers(
-            method.init, passes, survey, method.n_clusters, seeds, method.exchanges
+            method.init, passes, survey, method.n_clusters, seeds, exchanges
         )
         fit.context.follow("starting centres", len(centers) / len(drawn))
     return centers

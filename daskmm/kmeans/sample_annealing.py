@@ -232,11 +232,8 @@ def annealed(search: Search) -> Search:
     above the critical power can lose small clusters that a good start had.
     """
     schedule = search.schedule
-    alone = len(search.starts) == 1 and search.found is None
-    if search.exchanges and schedule.s0 == -np.inf and alone:
-        first = _between_exchanges(search, search.starts[0], FIRST_STEPS)
-        assert first is not None  # an interrupt before any step is raised
-        return replace(search, runs=[first.run], next_exchange=first.next_start)
+    if search.exchanges and schedule.s0 == -np.inf and not _several(search):
+        schedule = replace(schedule, max_iter=min(FIRST_STEPS, schedule.max_iter))
     wanted: list[Start] = [(start, schedule) for start in search.starts]
     if search.rows.update.hedged and schedule.s0 > -np.inf:
         wanted += [(start, search.hard_schedule) for start in search.starts]
