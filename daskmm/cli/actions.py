@@ -51,11 +51,11 @@ from daskmm.cluster._naming import cluster_names
 from daskmm.cluster._progress import ProgressLine
 from daskmm.data.files import (
     column_names,
-    is_indexed,
     is_parquet,
     is_text,
     open_data,
     planned_table,
+    stored_index,
 )
 from daskmm.data.mixed import columns_of
 from daskmm.data.names import n_clusters_of, printable, printable_lines
@@ -230,9 +230,9 @@ def _opened_beside(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _beside(data: Any, keep: list[Any], source: str) -> dict[str, Any]:
     """Return the columns and the index of a table that are written beside its labels."""
-    indexed = is_indexed(source, data)
-    kept = data[keep] if keep or indexed else None
-    return {"kept": kept, "indexed": indexed, "as_text": is_text(source)}
+    index = stored_index(source, data)
+    kept = data[keep] if keep or index is not False else None
+    return {"kept": kept, "index": index, "as_text": is_text(source)}
 
 
 def _format(arguments: argparse.Namespace) -> dict[str, Any]:

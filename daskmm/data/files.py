@@ -242,10 +242,12 @@ def column_names(
     return [*([] if index is None or index in frame.columns else [index]), *frame.columns]
 
 
-def is_indexed(path: str, frame: Any) -> bool:
+def stored_index(path: str, frame: Any) -> Any:
     """Return whether the index of a frame of parquet files has the labels that pandas stored.
 
-    Otherwise the index counts the rows of each partition, or what it held is a column by now.
+    Otherwise the index counts the rows of each partition, or what it held is a column by now. The
+    result is a RangeIndex if pandas stored one that does not count the rows of the only file from
+    0: dask leaves it out of files that it divides.
     """
     if not is_parquet(path):
         return False
@@ -253,8 +255,11 @@ def is_indexed(path: str, frame: Any) -> bool:
     stored = (parts[0].physical_schema.metadata or {}).get(b"pandas", b"{}") if parts else b"{}"
     index = json.loads(stored).get("index_columns", [])
     if len(index) == 1 and isinstance(index[0], dict):  # numbers of rows, perhaps from 1,000 on
-        counts_rows = index[0]["start"] == 0 and index[0]["step"] == 1
-        return len(parts) == 1 == frame.npartitions and not counts_rows
+        from pandas import RangeIndex
+
+        start, stop, step, name = (index[0][key] for key in ("start", "stop", "step", "name"))
+        known = len(parts) == 1 and (start, step) != (0, 1) and name not in frame.columns
+        return known and RangeIndex(start, stop, step, name=name)
     return len(index) == 1 and index[0] not in frame.columns
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +24,16 @@ from daskmm.storage.remote import is_remote, local_path, uploaded
 Append = Callable[[Any], object]
 # Name of the column with the names of the clusters.
 CLUSTER_NAME = "cluster_name"
-# Types of columns of numbers, and patterns: all values of a column fit one of them. Values with
-# leading zeros, a plus sign, or more digits than the type holds are names, not numbers; so are
-# values such as "1.1" and "1.10", which would be one number. Floats have no zeros at their end, or
-# are written as Python and pandas write them, or have equally many decimals.
-_WHOLE, _PART, _EXPONENT = r"^-?(0|[1-9]\d{0,14})", r"\.\d{0,16}[1-9]", r"[eE][+-]\d{1,2}"
-_NUMBERS = (
-    ("int64", r"^(0|-?[1-9]\d{0,17})$"),
-    ("double", rf"{_WHOLE}({_PART})?({_EXPONENT})?$"),
-    ("double", rf"{_WHOLE}(\.0|{_PART}|({_PART})?{_EXPONENT})$"),
-    *(("double", rf"{_WHOLE}\.\d{{{n}}}$") for n in range(2, 10)),
+# Columns of text hold integers if all values match this pattern, or floats if one of these
+# functions writes each value as its text: as Python and pandas do, without ".0", without exponents,
+# or with equally many decimals. A number then has one text. Values with leading zeros, a plus sign,
+# or more digits than the type holds are names, and so are "-0", or "1.1" beside "1.10".
+_WHOLE = r"^(0|-?[1-9]\d{0,17})$"
+_FLOATS: tuple[Callable[[float], str], ...] = (
+    repr,
+    lambda number: repr(number).removesuffix(".0"),
+    lambda number: np.format_float_positional(number, trim="-"),
+    *(f"{{:.{n}f}}".format for n in range(2, 10)),
 )
 # Floats represent all integers below this bound.
 _LARGEST_WHOLE = 2.0**53
@@ -44,7 +46,7 @@ def write_labelled(
     replace: bool = False,
     names: Sequence[str] | None = None,
     as_text: bool = False,
-    indexed: bool = False,
+    index: Any = False,
 ) -> tuple[NDArray[np.int64], int]:
     """Write columns of a table and the cluster of each row, in the order of the rows.
 
@@ -57,7 +59,8 @@ def write_labelled(
     it was. In csv, text that a spreadsheet would compute gets an apostrophe before it, and control
     characters become escapes. A few partitions are in memory at a time. `as_text` says that columns
     were read as the text of csv files: those with numbers alone become numbers in parquet.
-    `indexed` says that parquet gets the index of `kept`, by which pandas joins tables.
+    `index` is that of parquet, by which pandas joins tables: True for that of `kept`, or a
+    RangeIndex.
 
     Return the number of rows with each label, (largest label + 1,), and of those with the label −1.
 
@@ -68,17 +71,20 @@ def write_labelled(
     own = {NAME} if names is None else {NAME, CLUSTER_NAME}
     if kept is not None and (taken := sorted(own & set(kept.columns))):
         raise ValueError(f"The column {taken[0]!r} has the name of the labels, and cannot be kept.")
-    counts, n_unlabelled = np.zeros(0, dtype=np.int64), 0
+    counts, n_unlabelled, n_rows = np.zeros(0, dtype=np.int64), 0, 0
     if is_remote(path):
         whole = uploaded(str(path), "", (lambda name: not name) if replace else None)
     else:
         whole = written_whole(local_path(path), replace)
     suffix = Path(path).suffix.lower()
     with whole as fresh:
-        with _WRITERS[suffix](fresh, indexed) as append:
+        with _WRITERS[suffix](fresh, index is not False) as append:
             for part in _parts(labels, kept):
                 counts = with_counts(counts, part[NAME].to_numpy())
                 n_unlabelled += int((part[NAME] < 0).sum())
+                if not isinstance(index, bool):
+                    part = part.set_axis(index[n_rows : n_rows + len(part)])
+                n_rows += len(part)
                 append(part if names is None else _named(part, names))
         if as_text and suffix == ".parquet":
             _store_numbers(fresh)
@@ -204,21 +210,28 @@ def _store_numbers(path: Path) -> None:
 
 def _kind_of_numbers(file: Any, name: str) -> Any:
     """Return the type of the numbers that a column of text holds; None if it holds other text."""
-    from pyarrow import compute, type_for_alias
+    from pyarrow import ArrowInvalid, compute, float64, int64
 
-    def fit(pattern: str) -> bool:
-        found = False
+    def texts() -> Iterator[Any]:
         for group in range(file.num_row_groups):
-            text = file.read_row_group(group, columns=[name]).column(0)
-            # It is None if all values are missing.
-            fits = compute.all(compute.match_substring_regex(text, pattern), min_count=1).as_py()
-            if fits is False:
-                return False
-            found = found or bool(fits)
-        return found
+            yield file.read_row_group(group, columns=[name]).column(0).unique().drop_null()
 
-    kinds = (kind for kind, pattern in _NUMBERS if fit(pattern))
-    return next(map(type_for_alias, kinds), None)
+    def whole(text: Any) -> bool:
+        return bool(compute.all(compute.match_substring_regex(text, _WHOLE), min_count=0).as_py())
+
+    def written(as_text: Callable[[float], str], text: Any) -> bool:
+        pairs = zip(text.cast(float64()).to_pylist(), text.to_pylist(), strict=True)
+        return all(math.isfinite(value) and as_text(value + 0.0) == said for value, said in pairs)
+
+    if not any(map(len, texts())):
+        return None
+    if all(map(whole, texts())):
+        return int64()
+    try:
+        floats = any(all(map(partial(written, form), texts())) for form in _FLOATS)
+    except ArrowInvalid:  # other text
+        return None
+    return float64() if floats else None
 
 
 _WRITERS = {".csv": _csv_writer, ".parquet": _parquet_writer}

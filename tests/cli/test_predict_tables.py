@@ -2,8 +2,10 @@
 
 import json
 import re
+from functools import partial
 
 import dask
+import dask.dataframe as dd
 import fsspec
 import numpy as np
 import pandas as pd
@@ -178,15 +180,21 @@ def test_columns_of_csv_are_kept_in_parquet_as_the_numbers_that_they_are(
     rows = rows.assign(long="12345678901234567890", none=np.nan, signed="+1")
     rows = rows.assign(key=[f"5e{number}" for number in range(1000, 1090)], zero="-0")
     rows["price"] = [f"{number / 4:.2f}" for number in range(90)]
+    twice = (("1e+05", "100000"), ("0.1e+01", "1"), ("-0", "0"), ("0.1", "0.10000000000000001"))
+    for place, pair in enumerate(twice):
+        rows[f"twice{place}"] = ["1.5", *pair] * 30
+    rows["small"] = [repr(10.0 ** (number - 60)) for number in range(90)]
     rows["version"] = [f"1.{number}" for number in range(90)]
     rows.to_csv(tmp_path / "rows.csv", index=False)
-    kept = "id,flight,gate,score,late,long,none,signed,key,zero,price,version"
+    kept = "id,flight,gate,score,late,long,none,signed,key,zero,price,version,small,"
+    kept += "twice0,twice1,twice2,twice3"
     found = predicted(
         folder, f"numbers {blocks}", tmp_path / "rows.csv", "l.parquet", "--keep", kept
     )
     schema = pq.read_schema(folder / f"numbers {blocks}" / "l.parquet")
-    types = ["string", "int64", "string", "double", "double", *["string"] * 4, "double"]
+    types = ["string", "int64", "string", "double", "double", *["string"] * 5]
     types += ["double", "string"]  # "1.1" and "1.10" would be one number
+    types += ["double", *["string"] * 4]
     assert [
         str(schema.field(name).type).removeprefix("large_") for name in kept.split(",")
     ] == types
@@ -219,10 +227,14 @@ def test_columns_that_folders_name_are_kept(folder, tmp_path, source):
 
 @pytest.mark.parametrize("keep", [[], ["--keep", "all"]], ids=["labels", "all columns"])
 @pytest.mark.parametrize("chosen", [[5, 1, 88], slice(40, 70), slice(0, 30)], ids=str)
-def test_labels_of_parquet_have_the_index_that_pandas_stored(tmp_path, folder, chosen, keep):
+@pytest.mark.parametrize("divided", [False, True])
+def test_labels_of_parquet_have_the_index_that_pandas_stored(
+    tmp_path, folder, monkeypatch, chosen, keep, divided
+):
     """A table of chosen rows keeps their numbers, by which pandas joins the labels."""
+    monkeypatch.setattr(dd, "read_parquet", partial(dd.read_parquet, split_row_groups=divided))
     rows, place = people().iloc[chosen], tmp_path / "chosen.parquet"
-    rows.to_parquet(place)
+    rows.to_parquet(place, row_group_size=8)
     own = ["--columns", "a,b,c", "--labels", str(tmp_path / "fit.parquet"), *keep]
     quick = ["-k", "2", *QUICK, "--no-pictures", "--quiet", "--out", str(tmp_path / "run")]
     assert main(["fit", str(place), *own, *quick]) == 0
