@@ -192,7 +192,7 @@ class Search:
     generation: int = 0  # number of recombinations so far
     settled: bool = False  # whether the last recombination gained too little for another one
     exchanges: bool = False  # whether clusters are exchanged
-    # Where the next exchange starts, if the steps after the last one have found it.
+    # State after the next exchange, which the steps after the last one have found; None before.
     next_exchange: CenterState | None = None
     exhausted: bool = False  # whether the last exchange gained too little for another one
     # Runs that continue on the table after the larger sample; their histories include all samples.
