@@ -71,6 +71,7 @@ def candidates_by_cells(
     after the other, and fewer than one per cluster if so few rows are distinct; their weights are
     positive.
     """
+    weights = weights.astype(np.float64, copy=False)  # users' weights may be integers
     if len(rows) > _ROWS_PER_CLUSTER * n_clusters:
         n_rows, drawn = _ROWS_PER_CLUSTER * n_clusters, np.random.default_rng([seed, len(rows)])
         some = np.sort(drawn.choice(len(rows), n_rows, replace=False))

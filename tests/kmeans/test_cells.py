@@ -221,3 +221,12 @@ def test_thousands_of_centres_are_chosen_among_few_distinct_candidates():
     (chosen,) = chosen_by_cells(candidates, np.ones(len(candidates)), k, [0])
     assert len(np.unique(chosen)) == k
     assert len(np.unique(candidates[chosen])) == 10
+
+
+def test_integer_weights_of_many_clusters_equal_the_same_weights_as_floating_point():
+    rng = np.random.default_rng(0)
+    rows, weights = rng.normal(size=(2000, 4)), np.arange(2000) % 3
+    models = [
+        KMeans(260, random_state=0).fit(rows, sample_weight=v) for v in (weights, 1.0 * weights)
+    ]
+    np.testing.assert_array_equal(models[0].cluster_centers_, models[1].cluster_centers_)
