@@ -135,7 +135,7 @@ def _sampled(fit: CentersFit) -> CentersFit:
     if exact or not _fits(survey.core.rows, dtype):
         dtype = np.dtype(np.float64)
     sample = survey.core
-    if fit.method.exchanges:  # they convert rows often
+    if fit.method.exchanges:  # each exchange would convert all rows again
         sample = replace(sample, rows=sample.rows.astype(dtype, copy=False))
     rows = SampledRows(
         sample,

@@ -273,7 +273,7 @@ def exchanged(search: Search) -> Search:
         start = _with_exchange(search.rows, best.state)
     if start is None:
         return replace(search, exhausted=True)
-    found = _between_exchanges(search, start, EXCHANGE_STEPS)
+    found = _between_exchanges(search, start)
     if found is None:
         return search
     run, gain = found.run, best.last - found.run.last
@@ -471,14 +471,12 @@ class Exchange:
         return later
 
 
-def _between_exchanges(
-    search: Search, start: FloatArray | CenterState, n_steps: int
-) -> Exchange | None:
-    """Take a few hard steps and exchange clusters, in a task; None if the user interrupted it."""
+def _between_exchanges(search: Search, start: CenterState) -> Exchange | None:
+    """Run `_exchange` as a task; return None if the user interrupted it."""
     rows, context = search.rows, search.context
     found: Exchange | None = context.journal.recall()
     if found is None:
-        schedule = replace(search.relaxed_schedule(n_steps), ends_at_means=False)
+        schedule = replace(search.relaxed_schedule(EXCHANGE_STEPS), ends_at_means=False)
         products = math.prod(rows.sample.rows.shape) * rows.n_clusters
         arguments = (start, schedule, time.perf_counter() - context.began)
         try:
@@ -491,7 +489,7 @@ def _between_exchanges(
 
 
 def _exchange(
-    start: FloatArray | CenterState, schedule: Schedule, seconds: float, rows: SampledRows
+    start: CenterState, schedule: Schedule, seconds: float, rows: SampledRows
 ) -> Exchange:
     """Take a few hard steps, and exchange clusters (the task function)."""
     context = FitContext(began=time.perf_counter() - seconds, holds_interrupts=False)

@@ -396,8 +396,10 @@ def test_a_process_that_is_forked_after_a_fit_can_fit():
 
 
 @needs_library
-@pytest.mark.skipif(sys.platform != "linux", reason="the file is not an ELF")
-@pytest.mark.skipif("DASKMM_LOOPS_LIBRARY" in os.environ, reason="it is not that of the package")
+@pytest.mark.skipif(sys.platform != "linux", reason="the library is an ELF file on Linux only")
+@pytest.mark.skipif(
+    "DASKMM_LOOPS_LIBRARY" in os.environ, reason="DASKMM_LOOPS_LIBRARY names another library"
+)
 def test_the_library_needs_no_library_of_cpp_and_shares_no_function():
     def told(*command):
         if not shutil.which(command[0]):
@@ -418,7 +420,7 @@ def test_the_library_needs_no_library_of_cpp_and_shares_no_function():
     }
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="objects are not ELF")
+@pytest.mark.skipif(sys.platform != "linux", reason="object files are ELF files on Linux only")
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_objects_of_the_instruction_sets_have_no_weak_symbols(build_loops, compiler, tmp_path):
