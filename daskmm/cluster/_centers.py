@@ -413,7 +413,7 @@ class CenterClusterer(CenterParameters, NearestCenter):
         return values_of_table(self, X, function, *shared, name=name, columns=k)
 
     def score_samples(self, X: Any, feature_dim: str | None = None) -> Any:
-        """Compute how well each row belongs to its cluster: the lower, the more of an outlier.
+        """Compute how well each row belongs to its cluster; outliers have the lowest scores.
 
         Parameters
         ----------

@@ -34,7 +34,7 @@ from daskmm.numerics.rows import (
 
 FloatArray = NDArray[np.float64]
 
-# Weights of rows add up to their sum, and zeros to zero, but for rounding.
+# Relative error of sums of weights, and of sums whose terms cancel.
 _ROUNDING = 1e-12
 
 

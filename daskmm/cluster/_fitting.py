@@ -63,7 +63,7 @@ def set_fitted(model: BaseEstimator, *found: Mapping[str, Any]) -> None:
 
 
 def drop_labels(model: BaseEstimator) -> None:
-    """Delete what describes the rows of an earlier fit, and not those of an updated model."""
+    """Delete the attributes of an updated model that describe only the rows of its fit."""
     for name in ("labels_", "_block_labels", "_variance"):
         model.__dict__.pop(name, None)
 

@@ -14,8 +14,8 @@ from daskmm.mean_shift.costs import FULL_SWEEPS
 from daskmm.mm.driver import CALM_ITERATIONS as CALM_STEPS
 from daskmm.mm.driver import IterationRecord, Run
 
-# Before any change is known, this number of hard steps is assumed to be left. Until more changes
-# are known, they are assumed to fall with this exponent (measured: 1.3 to 2).
+# Number of hard steps that are assumed to be left before any change of the objective is known, and
+# exponent with which the changes are assumed to fall until more are known (measured: 1.3 to 2).
 _FIRST_STEPS, _FALL = 10, 1.4
 # Share of its iterations that an annealing is assumed to have left when it takes longer than
 # planned.

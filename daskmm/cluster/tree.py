@@ -321,7 +321,7 @@ class ClusterTree(ClusterMixin, BaseEstimator):
     def _centers_of_levels(self, fitted: FittedCenters) -> list[NDArray[np.float64]]:
         """Return, for each level, the mean of each cluster's leaves in the model's coordinates."""
         leaves, found = fitted.state.centers, []
-        # Empty leaves count where all leaves of a cluster are empty.
+        # Empty leaves count only if all leaves of a cluster are empty.
         sizes = np.maximum(self.leaves_.cluster_sizes_, np.finfo(float).tiny)
         for level in range(len(self.parents_) + 1):
             above = self.ancestors(level)

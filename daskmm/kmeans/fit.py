@@ -453,9 +453,9 @@ def _from_nearby(
 ) -> Schedule:
     """Return the schedule with a lower first power for many clusters, if it may be chosen.
 
-    All centres fall onto the mean at s_crit, but neighbouring ones fall onto each other below it
-    already. Where there are hundreds of clusters this undoes good starts and takes steps that gain
-    nothing, so the critical power is that of the rows around the nearest centre of a start.
+    At s_crit all centres merge at the mean, but neighbouring centres merge at lower powers already.
+    With hundreds of clusters this undoes good starts and takes steps that gain nothing. So the
+    critical power is computed from the differences between rows and the nearest centre of a start.
     """
     plain = update.hedged and survey.distortion.squared
     multiple = schedule.critical_multiple

@@ -133,8 +133,8 @@ _LARGER_SAMPLE_TOL = 0.1
 # rows).
 _GENERATIONS = 4
 _WORTH_ANOTHER = 1e-3
-# Largest number of exchanges of clusters. The last one also gains less than this share: half of it
-# lowers the cost by another .05 % in a tenth more time.
+# Largest number of exchanges of clusters. They also end once one of them gains less than this
+# share. Half of this share would lower the cost by another .05 %, in a tenth more time.
 _EXCHANGES, _WORTH_EXCHANGING = 8, 2e-3
 
 
@@ -278,7 +278,8 @@ def exchanged(search: Search) -> Search:
         return search
     run, gain = found.run, best.last - found.run.last
     run = replace(run, history=[*best.history, *run.history])
-    # The run before the first exchange may have converged, and a few steps gain less than it did.
+    # The first exchange ends the stage only if it gains nothing: the run before may have converged,
+    # and few steps follow an exchange.
     first = search.next_exchange is None
     settled = gain <= (0.0 if first else _WORTH_EXCHANGING * abs(best.last))
     return replace(
@@ -414,8 +415,8 @@ def _restarted(
 def _run(search: Search, starts: Sequence[Start]) -> list[Run[CenterState]]:
     """Run starts on the sample to their ends, or up to the last report before an interrupt.
 
-    Each start is one task. Tasks return at the pace of the journal, which records the runs so far,
-    and are then sent again.
+    Each start is one task. Whenever the journal is due, the tasks return, it records the runs so
+    far, and the tasks are sent again.
     """
     context = search.context
     schedules = [schedule for _, schedule in starts]
@@ -454,7 +455,7 @@ def _anneal(
 ) -> list[Run[CenterState]]:
     """Run one start (the task function)."""
     context = FitContext(began=time.perf_counter() - seconds, holds_interrupts=False)
-    with one_blas_thread():  # entering takes as long as a step on few rows
+    with one_blas_thread():  # entering this context takes as long as a step on few rows
         return iterate(rows.problem(n_runs), [start], schedule, context, until=until)
 
 

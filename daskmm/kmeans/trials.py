@@ -255,7 +255,7 @@ def annealed(
     schedule = Schedule(
         min(-1.0, multiple * critical), _ETA, 1, True, _MAX_ITER, _TOL, critical, _CALM
     )
-    with one_blas_thread():  # entering takes as long as a step, so all steps share it
+    with one_blas_thread():  # entering this context takes as long as a step, so all steps share it
         return [run.state for run in iterate(problem, starts, schedule)]
 
 
