@@ -27,7 +27,7 @@ _DIRECTIONS = 2
 
 
 def without_unrelated(survey: Survey, n_clusters: int, seed: int) -> Survey:
-    """Treat a feature of wide sparse rows as constant if others predict it by chance only.
+    """Treat a feature of wide sparse rows as constant if others predict it no better than chance.
 
     Surveys of dense rows are not changed, nor are those of sparse rows that would be small as dense
     ones. If no feature is predicted, all are kept.

@@ -289,7 +289,8 @@ def _model_coordinates(
 def _origin(mean: FloatArray, rows: NDArray) -> FloatArray:
     """Return the mean of each feature, or the median of some rows where far values move the mean.
 
-    The mean of 3,000 rows is 3e146 if one value is 1e150; the others minus this have no digits.
+    For example, one value of 1e150 among 3,000 rows moves their mean to 3e146, and subtracting it
+    would leave no digits of the others.
     """
     rows = np.where(np.isnan(rows := rows.astype(np.float64)), mean, rows)
     middle = np.median(rows, axis=0)

@@ -136,8 +136,8 @@ class ScatteredNeighborhood(Neighborhood):
     def met(self, start: Neighborhood, weights: FloatArray, bandwidth: float) -> FloatArray:
         """Return the weight of the rows that the kernel has merged into each representative.
 
-        One row of each cell counts, and those of its other rows that are within reach of a kernel
-        at the cell's centre.
+        For each cell, one row counts, and so do the other rows within reach of a kernel at the
+        cell's centre.
         """
         if not isinstance(start, ScatteredNeighborhood):
             return self.representatives.multiplicity

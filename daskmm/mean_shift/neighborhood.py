@@ -26,7 +26,7 @@ FloatArray = NDArray[np.float64]
 Labels = NDArray[np.int32]
 
 # If no representative gets more than the first share of its kernel sum from others, steps are
-# lengthened, until the longest covers the second share of the distance to those others.
+# lengthened such that the longest covers the second share of the distance to those others.
 _DRIFTING, _STRIDE = 0.01, 0.05
 # Number of tasks of a sweep. Each task returns sums as large as all positions; this number suffices
 # to keep threads equally busy.

@@ -25,7 +25,7 @@ def stragglers(
     They are the groups with less than the least weight, if together they have little weight. If
     they have more, clusters are still forming, or the bandwidth is far too small. `met` is the
     weight that the kernel has merged in each group, without rows that only share its micro-cluster.
-    A small group is a straggler also if this part of its weight is below the least one.
+    A group is a straggler also if this part of its weight is less than the least weight.
     """
     small = weights < least
     if met is not None:

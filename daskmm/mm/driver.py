@@ -169,7 +169,8 @@ def iterate(
             steps = problem.steps([runs[index].state for index in active])
             n_iter += 1
             taken = dict(zip(active, steps, strict=True))
-            # Assigned at once, so that an interrupt never leaves runs of different iterations.
+            # All runs are assigned at once, so that an interrupt never leaves runs of different
+            # iterations.
             runs = _after(runs, taken, schedule, problem, time.perf_counter() - context.began, race)
             if all(runs[i].stage == "done" or step.resumable for i, step in taken.items()):
                 resumable = runs
@@ -228,7 +229,7 @@ def _after(
     for index, step in taken.items():
         after[index] = advanced(runs[index], step, schedule, problem, seconds)
     if race is not None:
-        # The losers end at the state before the step, whose cost is known.
+        # Runs that lose end at the state before the step, whose cost is known.
         for index in set(taken) - set(race([run.last for run in after])):
             if after[index].stage != "done":
                 lost, step = runs[index].state, taken[index]

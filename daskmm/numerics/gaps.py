@@ -185,7 +185,7 @@ def _counts(
 class Merging(NamedTuple):
     """Result of merging groups."""
 
-    # Overlap of the two groups that were merged next, for each number of groups down to 2.
+    # For each number of groups down to 2: the overlap of the two groups that were merged then.
     overlaps: dict[int, float]
     # Row numbers of each group that gaps separate from the others; a single group if there are no
     # gaps.

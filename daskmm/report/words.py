@@ -134,8 +134,8 @@ def of_stability(stability: FloatArray | None, titles: Sequence[str]) -> str:
     least = int(np.nanargmin(stability))
     return (
         "In fits to resampled rows, a cluster comes back with a similarity of "
-        f"{np.nanmean(stability):.2f} on average, where 1 means the same rows; least so "
-        f"{titles[least]} ({stability[least]:.2f})."
+        f"{np.nanmean(stability):.2f} on average, where 1 means the same rows. The least "
+        f"stable is {titles[least]} ({stability[least]:.2f})."
     )
 
 

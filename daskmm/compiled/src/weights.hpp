@@ -81,8 +81,8 @@ template <class T> struct Tables {
   }
 };
 
-// Replace all distances of a tile (centre, row) by weights. Two centres × three vectors go abreast,
-// since each waits for its own results.
+// Replace all distances of a tile (centre, row) by weights. Two centres × three vectors are
+// processed together, since each waits for its own results.
 template <class T>
 void weigh_all(T* d, Index tile, Index k, Index b, const RowNumbers<T>& of, const Weighing<T>& how) {
   using V = Vector<T>;
@@ -195,9 +195,9 @@ template <class T> struct Listed {
   T *rows, *excess, *phi;
   Index most;
 };
-// A tile lists its weights if fewer than 1/LISTED of all count. If more do, it computes all, and so
-// do the others of its group of RETRIED tiles: blocks that are read in parts of whole groups give the
-// same bits (dispatch.py).
+// A tile lists its weights if fewer than 1/LISTED of all count. If more count, it computes all
+// weights, and so do the other tiles of its group of RETRIED tiles. So blocks that are read in
+// parts of whole groups give the same bits (dispatch.py).
 constexpr Index LISTED = 8, RETRIED = 8;
 
 // List one centre's rows with d ≤ limit · smallest; return the new end of the list.

@@ -9,7 +9,7 @@ Divergences", JMLR 6, 2005; Vellal, Chakraborty & Xu, "Bregman Power k-Means", I
 The three-point identity with a reference m within the domain is
 
 .. math:: d(x, \theta) = d(x, m) + \sum_l c_l(\theta) + \sum_l x_l g_l(\theta),
-          \quad g = \nabla F(m) - \nabla F(\theta), \quad c = d(m, \theta) - m g,
+          \quad g = \nabla F(m) - \nabla F(\theta), \quad c = d(m, \theta) - m g.
 
 Its first term, with the logarithms of the rows, is the same for all centres, and the last one is a
 matrix product. Products that cancel are computed again from the definition, in a form that does not

@@ -94,7 +94,7 @@ class Manhattan(Norm):
         distances: FloatArray,
         feature_weights: FloatArray | None,
     ) -> CenterUpdate:
-        """Compute sums with ω = 1/(2a), ``a = max(|x_il − θ_jl|, ε_l)``; squares include a/2."""
+        """Compute sums with ω = 1/(2a), ``a = max(|x_il − θ_jl|, ε_l)``; add a/2 to squares."""
         sums, denominators = np.zeros_like(centers), np.zeros_like(centers)
         squares = None if feature_weights is None else np.zeros(centers.shape[1])
         for j, center in enumerate(centers):
