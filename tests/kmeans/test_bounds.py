@@ -158,7 +158,7 @@ def test_a_full_list_of_coincident_centres_bounds_all_others_by_0():
     assert (found.apart <= 1e-3 * np.linalg.norm(centers[0] - centers[1])).all()
 
 
-def test_rows_between_two_centres_of_a_cluster_are_compared_with_few():
+def test_two_centres_in_one_cluster_make_few_rows_compare_all_centres():
     X, centers = apart()
     problem = table(X)
     start = centers.copy()
@@ -181,7 +181,7 @@ def test_rows_of_clusters_that_are_apart_are_not_searched_again():
     assert all(number[0] < 0.01 * len(X) for number in counts[1:])
 
 
-def test_bounds_are_given_up_where_they_tell_nothing():
+def test_bounds_that_exclude_few_centres_are_dropped_for_some_steps():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(5000, 12))
     problem = table(X)
