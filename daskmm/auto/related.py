@@ -21,8 +21,8 @@ from daskmm.numerics.sparse_rows import SparseRows, fit_dense, zeroed
 
 # Number of rounds, and number of last rounds over which shares are averaged.
 _ROUNDS, _LAST = 8, 2
-# Number of directions per cluster: some show other differences than clusters, such as the number of
-# words.
+# Number of directions per cluster: more than one, as some directions do not separate clusters, but
+# show, e.g., how many words a row has.
 _DIRECTIONS = 2
 
 

@@ -22,7 +22,8 @@ _FIRST_STEPS, _FALL = 10, 1.4
 _LATE = 0.15
 # Share of a stage after which only its own pace predicts the rest.
 _TELLING = 0.2
-# This share of the planned seconds counts as measured before any stage has ended, as planned.
+# Before any stage has ended, this share of the planned seconds counts as if it had passed as
+# planned.
 _TRUST = 0.02
 
 

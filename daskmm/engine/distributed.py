@@ -66,9 +66,9 @@ _LARGE_BYTES = 4 << 20
 # Passes that take fewer seconds have one task per worker. The value is dask's default of
 # ``distributed.adaptive.target-duration``: adaptive clusters do not grow for less work.
 _BRIEF_SECONDS = 5.0
-# Most seconds between two checks that a cluster has workers.
+# Most seconds between two checks whether a cluster has workers.
 _LOOK_SECONDS = 1.0
-# Most seconds between two checks that paused workers do not hold up a computation.
+# Most seconds between two checks whether paused workers hold up a computation.
 _LOOK_AT_PAUSES_SECONDS = 5.0
 # A worker has nothing to do for tasks in these states.
 _RESTING = {"memory", "error", "released", "long-running"}

@@ -54,8 +54,8 @@ READS, _READS_OF_MANY = 5, 7
 TRIAL_STEPS, _LAM_TRIALS = 40, 42
 # Seconds that a thread takes per value in the first pass.
 VALUE_SECONDS = 4e-9
-# Time of greedy k-means++ for each candidate that a draw tries, and of k-means++ within cells for
-# many centres (measured: 17 to 40); the unit is the time of a hard step.
+# Times in units of a hard step: of greedy k-means++ for each candidate that a draw tries, and of
+# k-means++ within cells for many centres (measured: 17 to 40).
 _SEEDING_STEPS, _SEEDING_STEPS_OF_MANY = 2.0, 25.0
 # Number of rows of a measured block in double and in single precision (which is used for many rows
 # only), and the largest number of multiplications in it.

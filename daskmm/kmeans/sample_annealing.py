@@ -332,7 +332,7 @@ def on_larger_sample(search: Search) -> Search:
         return replace(search, polished=search.runs[:1])
     ended = []
     for i in sorted(search.worth_polishing([run.last for run in runs], _WORTH_READING)):
-        # Records that a resumed fit recalls also count the passes of this fit.
+        # If a resumed fit recalls the records, their numbers of passes are those of this fit.
         later = [replace(record, n_passes=known.n_passes) for record in runs[i].history]
         ended.append(replace(runs[i], history=[*search.runs[i].history, *later]))
     return replace(search, polished=ended)

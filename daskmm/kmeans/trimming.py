@@ -73,7 +73,8 @@ def trimmed_sums(
     Return the threshold of each state, too. It takes two passes, or three if the rows in the first
     bin of a threshold are not gathered. Parameters are those of `daskmm.kmeans.sums.center_sums`.
     """
-    # States allow rows without distances; the first pass refused those with weight.
+    # States allow rows without distances here, since the first pass has refused such rows with
+    # weight.
     shared = coordinates, tuple(replace(state, gaps=True) for state in states)
     coarse = passes.reduce(_bins, *shared, [None] * len(states)).records
     totals = [each.weights.sum() for each in coarse]

@@ -144,8 +144,8 @@ class EntropyUpdate(Update):
     lam: float = field(kw_only=True)
     # Features that are not constant, (n_features,); the others get weight 0.
     varying: NDArray[np.bool_] = field(kw_only=True)
-    # Group of each feature, (n_features,); the sum of its features' dispersions gives the one
-    # weight of a group.
+    # Group of each feature, (n_features,); the weight of a group follows from the sum of its
+    # features' dispersions.
     groups: NDArray[np.int64] | None = None
 
     @property

@@ -47,8 +47,8 @@ FEW_COINCIDENT = 0.01
 # Costs that differ by less than this share of the objective's terms count as equal.
 EQUALLY_GOOD = 1e-9
 
-# This many iterations before `max_iter` use the last factor of `relaxations`, except for the very
-# last one, which goes to the means.
+# The last iterations before `max_iter`, this many, use the last factor of `relaxations`. The very
+# last one goes to the means.
 _LAST_RELAXED = 4
 
 Callback = Callable[[IterationRecord], object]

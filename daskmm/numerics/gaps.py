@@ -45,8 +45,8 @@ Halves = tuple[NDArray[np.int64], NDArray[np.int64]]
 DENSITY, EVIDENCE, PER_FEATURE = 0.65, 2.4, 5.0
 # Largest overlap; also the overlap of groups whose medians are not in the order of their means.
 WIDEST = 10.0
-# Unless unions of groups overlap less than this, the groups are only cells of one cluster. Cells
-# have hardly been merged if more than this share of them is left, and more than this number.
+# Groups are only cells of one cluster if unions of them overlap by this much or more. Cells count
+# as hardly merged if more than this share of them is left, and more than this number.
 _NO_CELLS, _HARDLY_MERGED, _FEW_CELLS = 2.0, 0.9, 3
 # Windows consist of four bins of this width; their centres are -.05, 0, ….
 _BIN, _FIRST, _N_BINS = 0.05, -0.15, 26
