@@ -161,7 +161,7 @@ def open_data(
         return open_cube(text, component, feature_dim, columns, chunks)
     if feature_dim is not None:
         raise ValueError(
-            f"{text} is no NetCDF file and no zarr group, which alone have a feature_dim."
+            f"{text} is no NetCDF file and no zarr group; feature_dim is only for these."
         )
     if kind in ("csv", *_FRAMES.values()):
         if chunks != "auto":

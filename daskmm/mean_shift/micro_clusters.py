@@ -116,7 +116,8 @@ class ScatteredNeighborhood(Neighborhood):
         """Move every micro-cluster to the mean of the rows around it, and merge."""
         old, h = self.representatives, shift.bandwidth
         ready = MicroClusters.of(old.positions, self.scatter, old.multiplicity, weights, h)
-        # One row, assumed at its micro-cluster's position, is left out as its own neighbour.
+        # No row is its own neighbour. The row that is left out is taken to lie at its
+        # micro-cluster's position.
         with np.errstate(over="ignore"):  # own terms of wide micro-clusters are negligible
             alone = np.exp(-ready.largest) * old.own / old.multiplicity
         share = np.ones(self.n) if shift.self_term else np.maximum(1.0 - alone, 0.0)

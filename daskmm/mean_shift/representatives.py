@@ -55,7 +55,7 @@ class Representatives:
         return len(self.positions)
 
     def own_share(self, self_term: bool) -> FloatArray:
-        """Return the share of each multiplicity that counts for the representative itself."""
+        """Return the share of its own rows that each representative counts as neighbours."""
         if self_term:
             return np.ones(len(self))
         return (self.multiplicity - self.own) / self.multiplicity

@@ -48,7 +48,7 @@ WIDEST = 10.0
 # Groups are only cells of one cluster if unions of them overlap by this much or more. Cells count
 # as hardly merged if more than this share of them is left, and more than this number.
 _NO_CELLS, _HARDLY_MERGED, _FEW_CELLS = 2.0, 0.9, 3
-# Windows consist of four bins of this width; their centres are -.05, 0, ….
+# Windows consist of four bins of this width; the centres of the windows are -.05, 0, ….
 _BIN, _FIRST, _N_BINS = 0.05, -0.15, 26
 _LOW, _HIGH, _BETWEEN = slice(0, 3), slice(20, 23), slice(7, 16)
 # Largest number of groups of which all pairs are compared, and number of neighbours with which each

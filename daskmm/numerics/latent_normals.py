@@ -79,7 +79,7 @@ def dithered(rows: FloatArray, weights: FloatArray, rng: np.random.Generator) ->
 
 
 def without_steps(rows: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Spread whole numbers, and other values of even steps, over a step around each value.
+    """Spread evenly spaced values, such as whole numbers, over a step around each value.
 
     Otherwise the steps of features that have many rows per value would look like gaps in density.
     Features with few values stay as they are.
