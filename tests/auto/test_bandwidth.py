@@ -389,6 +389,7 @@ def test_missing_values_are_refused_by_row():
 # What it finds.
 
 
+@pytest.mark.in_turn("seed")
 @pytest.mark.parametrize("seed", [0, 4, 6])
 def test_a_flag_that_two_clusters_equal_does_not_hide_the_third(seed):
     rng = np.random.default_rng(seed)

@@ -608,10 +608,10 @@ def test_plan_reads_nothing_and_bounds_the_passes():
 
 @pytest.mark.parametrize("unknown", [False, True])
 def test_rows_that_do_not_fit_are_refused_before_they_are_read(monkeypatch, unknown):
-    monkeypatch.setattr(planning, "this_process", lambda: Worker(2, 8 * 10**9))
-    monkeypatch.setattr(planning, "smallest_worker", lambda lazy: Worker(2, 8 * 10**9))
-    table = da.zeros((10**6, 100), chunks=(2 * 10**5, -1))
-    refusal = r"16 arrays .* 1,000,000 rows of 100 features, 800 MB.*n_representatives"
+    monkeypatch.setattr(planning, "this_process", lambda: Worker(2, 8 * 10**8))
+    monkeypatch.setattr(planning, "smallest_worker", lambda lazy: Worker(2, 8 * 10**8))
+    table = da.zeros((10**5, 100), chunks=(2 * 10**4, -1))
+    refusal = r"16 arrays .* 100,000 rows of 100 features, 80 MB.*n_representatives"
     exact = WeightedBlurringMeanShift(n_representatives=None)
     with raise_if_computes():
         for function in (exact.plan, exact.fit):
@@ -619,9 +619,9 @@ def test_rows_that_do_not_fit_are_refused_before_they_are_read(monkeypatch, unkn
                 function(table)
     if unknown:
         with pytest.raises(ValueError, match=refusal):
-            exact.fit(table[da.ones(10**6, chunks=2 * 10**5, dtype=bool)])
+            exact.fit(table[da.ones(10**5, chunks=2 * 10**4, dtype=bool)])
     # Wide tables have few pairs: only memory bounds them.
-    assert WeightedBlurringMeanShift().plan(da.zeros((2000, 20_000))).n_rows == 2000
+    assert WeightedBlurringMeanShift().plan(da.zeros((2000, 2000))).n_rows == 2000
 
 
 # ---------------------------------------------------------------- defined outcomes

@@ -25,9 +25,9 @@ ROWS, _ = blobs(400, p=5, k=6)
 # A quarter of the rows are repeated, nearly.
 X = np.concatenate([ROWS, ROWS[:100] + 0.02 * RNG.normal(size=(100, 5))])
 MODELS = {
-    "plain": KMeans(9, random_state=0, standardize=False).fit(X),
-    "cosine": KMeans(9, random_state=0, distortion="cosine").fit(X),
-    "weighted": EntropyPowerKMeans(6, random_state=0, lam="0.5*variance").fit(X),
+    "plain": KMeans(9, n_init=1, random_state=0, standardize=False).fit(X),
+    "cosine": KMeans(9, n_init=1, random_state=0, distortion="cosine").fit(X),
+    "weighted": EntropyPowerKMeans(6, n_init=1, random_state=0, lam="0.5*variance").fit(X),
     "manhattan": quick(KMeans, distortion="manhattan").fit(X),
     "scikit-learn": SklearnKMeans(6, n_init=1, random_state=0).fit(X),
 }
