@@ -461,7 +461,7 @@ def _reduced(function: Any, X: Any, labels: Any, *shared: Any) -> Any:
 
 @contextmanager
 def _pointing_to_models() -> Iterator[None]:
-    """Add to errors about columns that are not numbers that a model can measure them."""
+    """If columns are not numbers, add to the error that a model can measure them."""
     try:
         yield
     except (TypeError, ValueError) as error:
