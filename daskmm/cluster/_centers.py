@@ -144,9 +144,9 @@ class CenterClusterer(CenterParameters, NearestCenter):
     def _update(
         self, survey: Survey, n_clusters: int, seed: int, lazy: bool, journal: Journal
     ) -> tuple[Update, dict[str, Any], CenterState | None]:
-        """Return the update of the MM steps, its fitted attributes, and one more start or None.
+        """Return the update of the MM steps, its fitted attributes, and a further start if any.
 
-        The start is the clusters found while a parameter of the update was chosen.
+        The further start is the clusters found while a parameter of the update was chosen.
         """
         relocates = self.empty_cluster == "farthest"
         return PowerUpdate(survey.distortion, survey.partial, relocates), {}, None

@@ -222,8 +222,8 @@ class _Naming:
         for most in range(_USUAL + 1, _MOST + 1):
             for cluster in chain(*_alike(names)):
                 names[cluster] = self._named(cluster, most)
-        # Clusters with the same long name may have different usual names, to which a first round
-        # returns. A second round adds the mean of a feature to those that are still alike.
+        # Clusters with the same long name may have had different usual names: the first round goes
+        # back to these. The second round adds the mean of a feature to names that are still alike.
         for _ in range(2):
             for group in _alike(names):
                 for cluster in group:

@@ -58,7 +58,7 @@ class TimeLeft:
         the stage that is done, or any other result. `now` is in seconds on any clock.
         """
         if self._planned and stage not in self._planned:
-            return  # this is part of the stage before
+            return  # it counts as part of the stage before it
         share = 0.0 if found is None else self._share_of(found)
         if found is None:
             self._times[stage] += 1

@@ -240,8 +240,7 @@ class ClusterTree(ClusterMixin, BaseEstimator):
         levels, first = self._checked()
         root = clone(first).set_params(n_clusters=levels[0])
         top = root.plan(X, feature_dim, measure=measure)
-        # The pass of a level costs as much as a hard step with as many leaves as the level has
-        # clusters.
+        # The pass of a level costs as much as a hard step with one leaf per cluster of the level.
         levels_of = [
             self._leaves(root, np.zeros((n_clusters, 1)), 0).plan(X, feature_dim, measure=measure)
             for n_clusters in np.cumprod(levels)

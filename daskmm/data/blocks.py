@@ -229,7 +229,7 @@ def check_dtype(dtype: np.dtype, name: str) -> None:
 
 
 def refuse_masked(array: Any, name: str, where: str = "") -> None:
-    """Raise ValueError if an array has masked values, naming the first one."""
+    """Raise ValueError for the first masked value of an array."""
     if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
         row = int(np.argwhere(np.ma.getmaskarray(array))[0, 0])
         place = f"row {row}" if not where else f"{where}, row {row} of the block"

@@ -192,7 +192,8 @@ class Search:
     generation: int = 0  # number of recombinations so far
     settled: bool = False  # whether the last recombination gained too little for another one
     exchanges: bool = False  # whether clusters are exchanged
-    # State after the next exchange, which the steps after the last one have found; None before.
+    # State after the next exchange, which is found together with the steps after the last exchange;
+    # None before the first exchange.
     next_exchange: CenterState | None = None
     exhausted: bool = False  # whether the last exchange gained too little for another one
     # Runs that continue on the table after the larger sample; their histories include all samples.
@@ -278,8 +279,8 @@ def exchanged(search: Search) -> Search:
         return search
     run, gain = found.run, best.last - found.run.last
     run = replace(run, history=[*best.history, *run.history])
-    # The first exchange ends the stage only if it gains nothing: the run before may have converged,
-    # and few steps follow an exchange.
+    # The first exchange may gain little, since few steps follow it while the run before it may have
+    # converged. So it ends the stage only if it gains nothing.
     first = search.next_exchange is None
     settled = gain <= (0.0 if first else _WORTH_EXCHANGING * abs(best.last))
     return replace(

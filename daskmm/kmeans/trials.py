@@ -91,7 +91,7 @@ class OnSample(ABC):
 
     @property
     def wide(self) -> bool:
-        """Whether preparing for given weights costs more than a start."""
+        """Whether the columns are so many that several starts should share their preparation."""
         return False
 
     @property
@@ -157,7 +157,7 @@ class Trials(OnSample):
 
     @property
     def wide(self) -> bool:
-        """Whether preparing for given weights costs more than a start."""
+        """Whether the columns are so many that several starts should share their preparation."""
         return is_wide(*self.rows.shape)
 
     def starts(self, n_clusters: int, seeds: Sequence[int]) -> list[FloatArray]:

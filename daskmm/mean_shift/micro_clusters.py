@@ -38,8 +38,8 @@ Labels = NDArray[np.int32]
 # Number of passes that draw rows as further centres, and of hard steps.
 DRAWS, STEPS = 2, 1
 PASSES = DRAWS + STEPS + 1
-# Features may be left out of distances between rows and centres if their share of the mean squared
-# distance is below this share of the bandwidth.
+# Features may be left out of distances between rows and centres if they contribute less than this
+# share of the bandwidth to the mean squared distance.
 _NEGLIGIBLE = 0.02
 # Squared distance, in bandwidths, beyond which all rows are drawn with the same rate: the kernel is
 # below 1e-13 there.

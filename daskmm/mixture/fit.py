@@ -58,8 +58,8 @@ class MixtureFit:
     # Bayesian information criterion of each covariance type; empty if it is not chosen.
     criteria: dict[str, float] = field(default_factory=dict)
     starts: Sequence[MixtureState] = ()
-    # EM runs on the sample, the best first; after the passes over the table, the run from which
-    # they started.
+    # EM runs on the sample, the best first. After the last stage, only the run from which the
+    # passes over the table started.
     runs: Sequence[Run[MixtureState]] = ()
     result: Outcome[MixtureState] = MADE_LATER  # outcome of EM over the table
 

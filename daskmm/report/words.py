@@ -100,7 +100,7 @@ def of_clusters(
     ]
     start = "What sets them apart" if few else "Farthest from the rest"
     if len(telling) < len(means.shares):
-        start = f"Among the {len(telling)} largest, farthest from the rest"
+        start = f"Of the {len(telling)} largest, these are farthest from the rest"
     return f"{start}: {'; '.join(said)}."
 
 

@@ -96,7 +96,8 @@ void weigh_all(T* d, Index tile, Index k, Index b, const RowNumbers<T>& of, cons
   const Bits<T> of_one = (Bits<T>)one, fraction = Bits<T>{} + ((Unsigned(1) << Number<T>::mantissa) - 1);
   const Index n_groups = (b + GROUP * LENGTH<T> - 1) / (GROUP * LENGTH<T>);
   const Index n_turns = (k + 1) / 2 * n_groups;
-  // Steps take 3 to 8 % longer without these lines, and 4 to 9 % longer with more than 8 at a time.
+  // Prefetched cache lines: steps take 3 to 8 % longer without, and 4 to 9 % with more than 8 at a
+  // time.
   const Index wanted = (how.n_later * Index(sizeof(T)) + 32 * n_turns) / (64 * n_turns);
   const Index n_lines = wanted < 8 ? wanted : 8;
   const char* line = (const char*)how.later;

@@ -422,7 +422,7 @@ SQUARED_EUCLIDEAN = SquaredEuclidean(np.zeros(1))
 
 
 class Metric(NamedTuple):
-    """The distortion between rows, and the column of each feature (None if all are columns)."""
+    """The distortion between rows, and the column of each feature (None: each is a column)."""
 
     distortion: Distortion = SQUARED_EUCLIDEAN
     groups: NDArray[np.int64] | None = None
