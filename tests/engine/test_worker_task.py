@@ -63,7 +63,7 @@ def test_groups_of_every_second_call_are_scattered(groups, scattered):
     assert tasks.are_scattered == scattered
 
 
-def test_a_scheduler_takes_a_parcel_for_a_small_value():
+def test_a_parcel_reports_a_small_size_to_the_scheduler():
     parcel = Parcel(bytes(1 << 20), True)
     assert sizeof(parcel) < 100
     header, frames = serialize(parcel)
