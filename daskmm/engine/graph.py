@@ -8,14 +8,11 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
-from dask import config, multiprocessing
-from dask.base import is_dask_collection, named_schedulers
+from dask.base import is_dask_collection
 from dask.blockwise import Blockwise
 from dask.delayed import Delayed
-from dask.system import CPU_COUNT
 from dask.typing import Key
 
 from daskmm.data.dask_private import (
@@ -91,7 +88,6 @@ class TaskGraph:
         # This is the client of a cluster whose workers hold all data of the latest tasks.
         self.home: Any = None
         self.seconds = math.inf  # duration of the latest pass over a cluster
-        self._pool: Any = None
         self._latest_of: tuple[Grouping, bool] | None = None
 
     def tasks(self, grouping: Grouping, pickle: bool) -> GroupTasks:
@@ -110,23 +106,6 @@ class TaskGraph:
     def kept_by_user(self) -> bool:
         """Whether the user persisted data, in any distribution over the workers."""
         return bool(self.futures) and not self._own
-
-    def processes(self, schedule: Any) -> dict[str, Any]:
-        """Return options of dask's process scheduler, with processes that live as long as this.
-
-        Without these options dask starts processes for each pass, which takes seconds. There are no
-        options for other schedulers, or if dask's configuration says how to start processes.
-        """
-        configured = config.get("pool", None) or config.get("multiprocessing.initializer", None)
-        if schedule is not named_schedulers["processes"] or configured is not None:
-            return {}
-        if self._pool is None:
-            self._pool = ProcessPoolExecutor(
-                config.get("num_workers", None) or CPU_COUNT,
-                mp_context=multiprocessing.get_context(),
-                initializer=multiprocessing.initialize_worker_process,
-            )
-        return {"pool": self._pool}
 
     @property
     def references(self) -> list[list[TaskRef]]:
