@@ -147,6 +147,14 @@ class LamPath(OverStarts):
         """Least gain that the rule accepts."""
         return _threshold(self.gains)
 
+    def __repr__(self) -> str:
+        """Return the choice in words; the arrays are attributes."""
+        gain = self.gains[self.chosen].mean()
+        return (
+            f"<LamPath: λ = {self.lam:.3g} of {len(self.lams)} penalties, where {self.n_clusters} "
+            f"clusters of {self.n_rows:,} rows gain {gain:.3g} nats>"
+        )
+
 
 class Tried(NamedTuple):
     """Penalties that were tried, and the clusters at the chosen one."""

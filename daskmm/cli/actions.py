@@ -443,8 +443,9 @@ def _plan(arguments: argparse.Namespace) -> None:
     model = _model(arguments)
     with _noted_warnings():
         data = _opened(arguments)
-    mixed = _is_mixed(arguments)
-    table, note = planned_table(data, arguments.input, arguments.encoding, mixed)
+    given = model.get_params().get("metric_params") or {}
+    dates = given.get("dates", ()) if _is_mixed(arguments) else None
+    table, note = planned_table(data, arguments.input, arguments.encoding, dates)
     plan = model.plan(table, measure=arguments.measure)
     found = {
         "input": arguments.input,

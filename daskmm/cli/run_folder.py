@@ -283,7 +283,7 @@ def _labels_in_blocks(model: Any, X: Any) -> Any:
 
 def _label_in_memory(model: Any, X: Any, labels: NDArray, writer: LabelWriter) -> Sampled:
     """Do the same as `_label` for rows in memory, or kept by the model (exact kernel k-means)."""
-    n_rows = len(labels)
+    n_rows, X = len(labels), X if hasattr(X, "shape") else np.asarray(X)
     _refuse_other_rows(X, n_rows)
     writer.append(labels)
     chosen = _chosen(n_rows, model.n_features_in_)
@@ -436,6 +436,11 @@ def add_report(run: Run) -> Path:
     already, which may show more, and ImportError without matplotlib or jinja2.
     """
     path = local_path(run.path, "A report that is added to a run") / REPORT
+    if path.exists():
+        raise FileExistsError(
+            f"{path} exists: 'daskmm fit' or 'daskmm monitor' wrote it. A new one would not show "
+            "more, since no data are read; remove the file if it is to be written anew."
+        )
     with written_whole(path) as fresh:
         fresh.write_text(report_page(run.model, run.summary, None), encoding="utf-8")
     return path

@@ -496,9 +496,10 @@ def attributes_of_fit(fit: CentersFit) -> dict[str, Any]:
     }
     if isinstance(coordinates, MixedCoordinates):
         found.update(coordinates_=coordinates, distortion_=fit.survey.distortion)
-    complete = not fit.survey.partial and fit.survey.near is None
-    if isinstance(coordinates, Coordinates) and complete:
-        found["_variance"] = fit.survey.variance * np.square(coordinates.scale)  # reports need this
+    if isinstance(coordinates, Coordinates) and fit.survey.near is None:
+        # Reports need the variance of the values that are not missing.
+        variance = fit.survey.variance / fit.survey.shares
+        found["_variance"] = variance * np.square(coordinates.scale)
     if isinstance(coordinates, WhitenedCoordinates):
         found["precision_"] = coordinates.whitening @ coordinates.whitening.T
     return found

@@ -554,7 +554,8 @@ class CenterClusterer(CenterParameters, NearestCenter):
             If workers have too little memory. The message has the numbers and says what to change.
         """
         self._validate_params()
-        X = planned(X) if self.distortion == "mixed" else pixels_of(X, feature_dim)
+        mixed = self.distortion == "mixed"
+        X = planned(X, self.metric_params) if mixed else pixels_of(X, feature_dim)
         return super().plan(X, measure=measure)
 
     def _plan_of(self, layout: Layout, timed: bool = False) -> Plan:

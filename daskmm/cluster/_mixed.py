@@ -86,12 +86,14 @@ def _warn_of_spellings(column: Column) -> None:
         )
 
 
-def planned(X: Any) -> Any:
+def planned(X: Any, metric_params: dict[str, Any] | None) -> Any:
     """Return a stand-in for a coded frame, with its shape, for planning.
 
-    An array counts as a frame that has been coded.
+    An array counts as a frame that has been coded. Columns that a fit would refuse raise its error.
     """
-    return X if isinstance(X, Array) else to_be_coded(_frame(X))
+    if isinstance(X, Array):
+        return X
+    return to_be_coded(_frame(X), (metric_params or {}).get("dates", ()))
 
 
 def coded(X: Any, coding: Coding) -> Any:

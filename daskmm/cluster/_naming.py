@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from daskmm.data.mixed import DAYS_OF_YEAR, Column
-from daskmm.data.names import feature_names
+from daskmm.data.names import feature_names, is_standardised
 from daskmm.storage.readable import (
     readable_day,
     readable_day_of_year,
@@ -90,7 +90,7 @@ def cluster_names(model: Any) -> list[str]:
         away = np.maximum(away, 0.0)  # most values are 0, so a low mean tells little
     weights = getattr(model, "feature_weights_", np.ones(centers.shape[1]))
     parts = np.square(away) * weights * there
-    spread = weights if np.any(scale != 1.0) else _spread(parts, shares)
+    spread = weights if is_standardised(model) else _spread(parts, shares)
     named = hasattr(model, "feature_names_in_")
     features = [name if named else f"feature {name}" for name in feature_names(model)]
     words = [(f"high {name}", f"low {name}") for name in features]

@@ -13,6 +13,7 @@ from daskmm.data.names import (
     feature_names,
     features_explained,
     features_found,
+    is_standardised,
     listed,
     n_clusters_of,
     spaced,
@@ -79,7 +80,7 @@ def scale_in_words(model: Any) -> str | None:
     distortion = getattr(model, "distortion", None)  # None for kernels and mean shifts
     if asked is None or scale is None or distortion not in (None, *_SCALED):
         return None
-    if (scale != 1.0).any():
+    if is_standardised(model):
         return "standardised"
     if asked != "auto" or distortion is None:
         return "not standardised"

@@ -264,12 +264,12 @@ def stored_index(path: str, frame: Any) -> Any:
 
 
 def planned_table(
-    data: Any, path: str, encoding: str | None = None, mixed: bool = False
+    data: Any, path: str, encoding: str | None = None, dates: Sequence[str] | None = None
 ) -> tuple[Any, str]:
     """Return a table of files with a known or estimated number of rows, for plans.
 
-    `data` is what `open_data` returned for `path`. If columns are `mixed`, they may be of any kind
-    and will be coded. The returned table has equal blocks for csv files; it is `data` if row counts
+    `data` is what `open_data` returned for `path`. With `dates`, the parts of dates that count,
+    columns may be of any kind and will be coded. The returned table has equal blocks for csv files; it is `data` if row counts
     remain unknown.
 
     Also return a note if the number of rows is an estimate, from the length of the first lines of
@@ -278,7 +278,7 @@ def planned_table(
     if not hasattr(data, "to_dask_array"):
         return data, ""
     path = path if is_remote(path) else str(local_path(path))
-    frame = to_be_coded(data) if mixed else data
+    frame = data if dates is None else to_be_coded(data, dates)
     if _kind(path) != "csv":
         return as_dask_array(frame), ""
     n_rows, zipped = estimated_rows(path, encoding)

@@ -129,11 +129,13 @@ def _keys_told(frame: Any, columns: Sequence[Column]) -> list[str]:
     return [_TOO_MANY.format(name) for name in counts.index[counts > MOST_LEVELS]]
 
 
-def to_be_coded(X: Any) -> Any:
-    """Return a frame with the shape of the coded one, whose values must not be computed."""
+def to_be_coded(X: Any, dates: Iterable[str]) -> Any:
+    """Return a frame with the shape of the coded one, whose values must not be computed.
+
+    `dates` are the parts of dates to use, as in `columns_of`.
+    """
     frame = X._meta if is_frame(X) else X
-    dated = [f"{name}:trend" for name, dtype in frame.dtypes.items() if dtype.kind == "M"]
-    return Coding(tuple(columns_of(frame, dated)), "missing").of(X)
+    return Coding(tuple(columns_of(frame, dates)), "missing").of(X)
 
 
 def _categorical() -> type:

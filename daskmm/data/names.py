@@ -64,6 +64,21 @@ def features_found(weights: NDArray[np.float64]) -> NDArray[np.int64]:
     return order[weights[order] > (1 + 1e-9) / len(weights)]
 
 
+def is_standardised(model: Any) -> bool:
+    """Return whether features were divided by their standard deviations.
+
+    Where values are missing, feature weights scale features by the shares of their values, too.
+    """
+    return bool(getattr(model, "standardize", True)) and bool(np.any(model.scale_ != 1.0))
+
+
+def variance_of(model: Any) -> NDArray[np.float64] | None:
+    """Return the variance of each feature over the rows of the fit; None if it is not known."""
+    if hasattr(model, "_variance"):
+        return np.asarray(model._variance)
+    return np.square(np.asarray(model.scale_)) if is_standardised(model) else None
+
+
 def features_explained(model: Any) -> list[str]:
     """Return the features of which clusters explain most beyond noise, each with its gain in nats.
 

@@ -102,6 +102,7 @@ class Survey:
     near: NDArray[np.bool_] | None = None
     # Features that number the rows of the sample, as identifiers do.
     identifiers: Sequence[int] = ()
+    shares: FloatArray | float = 1.0  # share of the weight that has a value, (n_features,)
 
     @property
     def core(self) -> Sample:
@@ -251,6 +252,7 @@ def first_pass(
         moments.observed is not None,
         float(per_row.sum()) if family.squared else distortion.spread(sample.rows, sample.weights),
         None if expansion is None else expansion.groups,
+        shares=moments.masses / moments.weight,
     )
     if expansion is None and not layout.sparse:
         survey = replace(survey, identifiers=numbering_features(uniform.rows, n_rows))

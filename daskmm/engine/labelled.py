@@ -60,8 +60,8 @@ def write_labelled(
     it was. In csv, text that a spreadsheet would compute gets an apostrophe before it, and control
     characters become escapes. A few partitions are in memory at a time. `as_text` says that columns
     were read as the text of csv files: those with numbers alone become numbers in parquet.
-    `index` is that of parquet, by which pandas joins tables: True for that of `kept`, or a
-    RangeIndex.
+    `index` is the one by which pandas joins tables: True for that of `kept`, or a RangeIndex. In csv
+    it is one or several columns before the others.
 
     Return the number of rows with each label, (largest label + 1,), and of those with the label −1.
 
@@ -149,10 +149,12 @@ def _may_be_text(dtype: Any) -> bool:
 
 
 @contextmanager
-def _csv_writer(path: Path, _: bool) -> Iterator[Append]:
+def _csv_writer(path: Path, indexed: bool) -> Iterator[Append]:
     with path.open("w", encoding="utf-8", newline="") as file:
 
         def append(part: Any) -> None:
+            if indexed:
+                part = part.reset_index(allow_duplicates=True)
             header = [cell(name) for name in part.columns] if file.tell() == 0 else False
             text = [name for name, dtype in part.dtypes.items() if _may_be_text(dtype)]
             part = part.assign(**{name: part[name].map(cell, na_action="ignore") for name in text})

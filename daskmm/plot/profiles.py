@@ -10,7 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from daskmm.data.names import counted, feature_names, listed, n_clusters_of
+from daskmm.data.names import (
+    counted,
+    feature_names,
+    is_standardised,
+    listed,
+    n_clusters_of,
+    variance_of,
+)
 from daskmm.plot.figures import (
     GREY,
     cluster_means,
@@ -116,9 +123,21 @@ def _mean_and_spread(
         mean = np.where(held, rows, 0.0).sum(axis=0) / count
         variance = np.where(held, np.square(rows - mean), 0.0).sum(axis=0) / count
         return mean, np.sqrt(variance), _OF_DATA
-    if np.any(model.scale_ != 1.0):  # the model knows mean and spread of the data
-        return model.mean_, model.scale_, _OF_DATA
+    variance = variance_of(model)
+    if is_standardised(model) and variance is not None:
+        return _mean_of_rows(model), np.sqrt(variance), _OF_DATA
     return np.nanmean(centers, axis=0), np.nanstd(centers, axis=0), _OF_CENTERS
+
+
+def _mean_of_rows(model: Any) -> FloatArray:
+    """Return the mean of all rows; `mean_` is the origin of distances, which is 0 for sparse rows."""
+    if not hasattr(model, "cluster_means_"):
+        return np.asarray(model.mean_)
+    masses = model.cluster_sizes_[:, None] * np.nan_to_num(getattr(model, "value_shares_", 1.0))
+    masses = np.broadcast_to(masses, model.cluster_means_.shape)
+    total = masses.sum(axis=0)
+    sums = (masses * np.nan_to_num(model.cluster_means_)).sum(axis=0)
+    return np.divide(sums, total, out=np.array(model.mean_, dtype=np.float64), where=total > 0)
 
 
 def _sizes(model: Any, sizes: ArrayLike | None) -> NDArray[np.int64] | None:
@@ -127,9 +146,12 @@ def _sizes(model: Any, sizes: ArrayLike | None) -> NDArray[np.int64] | None:
         return np.asarray(sizes, dtype=np.int64)
     labels = getattr(model, "labels_", None)
     if labels is not None and not dask.is_dask_collection(labels):
-        return np.bincount(labels, minlength=n_clusters_of(model))
+        labels = np.asarray(labels)  # rows without any value have the label −1
+        return np.bincount(labels[labels >= 0], minlength=n_clusters_of(model))
     weights = getattr(model, "cluster_sizes_", None)
-    return None if weights is None or np.any(weights % 1) else weights.astype(np.int64)
+    if weights is None or np.any(weights % 1) or weights.sum() > model.n_samples_seen_:
+        return None  # the rows have sample weights
+    return weights.astype(np.int64)
 
 
 def cluster_profiles(

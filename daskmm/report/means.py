@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from daskmm.cluster._naming import value_shares, values_of_rows
+from daskmm.data.names import variance_of
 from daskmm.plot.figures import cluster_means
 
 FloatArray = NDArray[np.float64]
@@ -80,6 +81,9 @@ def means_of(model: Any, sizes: ArrayLike, sampled: Sampled | None) -> Means | N
     if not getattr(model, "trim", False):  # rows count by their sample weights
         sizes = getattr(model, "cluster_sizes_", sizes)
     sizes = np.asarray(sizes, dtype=np.float64)
+    if sampled is not None:
+        kept = sampled.labels >= 0  # rows without any value have no cluster
+        sampled = Sampled(sampled.rows[kept], sampled.labels[kept])
     rows = None if sampled is None else _features_of(model, sampled.rows)
     exact = hasattr(model, "cluster_means_") and getattr(model, "distortion", None) != "cosine"
     if exact or (rows is None and hasattr(model, "cluster_centers_")):
@@ -107,7 +111,7 @@ def means_of(model: Any, sizes: ArrayLike, sampled: Sampled | None) -> Means | N
     if variance is None:
         # A sample has few rows of long tails, so each cluster counts by its share of all rows.
         own = sampled.labels
-        counts = np.maximum(np.bincount(own[own >= 0], minlength=len(sizes)), 1)
+        counts = np.maximum(np.bincount(own, minlength=len(sizes)), 1)
         weights = (sizes / counts)[own]
         mean, within = _moments(rows - clusters[own], weights[:, None])
         variance = between + within + np.square(mean)
@@ -143,8 +147,6 @@ def _moments(rows: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatAr
 
 def _variance_of(model: Any, overall: FloatArray) -> FloatArray | None:
     """Return the variance of each feature, if the model knows it."""
-    if hasattr(model, "_variance"):
-        return np.asarray(model._variance)
     if hasattr(model, "columns_"):
         expansion = model.coordinates_.expansion
         kinds = np.array([column.kind for column in model.columns_])[expansion.groups]
@@ -152,5 +154,4 @@ def _variance_of(model: Any, overall: FloatArray) -> FloatArray | None:
         # The scale of a season is that of its two features together.
         spread = np.square(model.coordinates_.scale) / expansion.sizes[expansion.groups]
         return np.where(is_share, overall * (1 - overall), spread)
-    scale = np.asarray(model.scale_, dtype=np.float64)
-    return np.square(scale) if np.any(scale != 1.0) else None
+    return variance_of(model)

@@ -26,6 +26,8 @@ from daskmm.cli import printing, run_folder
 from daskmm.cli.main import main
 from daskmm.cli.run_folder import write_run
 from daskmm.cluster._fitted_centers import FittedCenters
+from daskmm.cluster._summary import scale_in_words
+from daskmm.plot.profiles import Profiles
 from daskmm.report import page as html_report
 from daskmm.report.means import Sampled, means_of
 from daskmm.storage.readable import readable_share
@@ -209,8 +211,7 @@ def test_without_rows_the_columns_of_the_largest_distances_come_first():
     X = np.random.default_rng(0).normal(size=(200, 5))
     X[:100, 3] += 50
     X[:100, 1] += 5
-    X[0, 0] = np.nan  # fits to rows with missing values do not keep variances
-    model = KMeans(2, missing="partial", random_state=0).fit(X)
+    model = KMeans(2, trim=0.02, random_state=0).fit(X)  # trimmed fits do not keep variances
     said = paragraph(page_of(model, X))
     assert "They differ most in feature 3, feature 1 and feature " in said
     assert "similarity" not in said
@@ -643,3 +644,29 @@ def test_long_tails_show_medians_and_many_columns_no_share_of_clear_rows():
     page = "".join(page_of(model, wide, Sampled(wide.to_numpy(), model.labels_)).itertext())
     assert "hardly any are twice as near" in page
     assert "clearly in it" not in page
+
+
+@pytest.mark.parametrize("standardize", [True, False])
+def test_feature_weights_of_incomplete_columns_do_not_change_variances_and_words(standardize):
+    X = np.random.default_rng(0).normal(size=(300, 3)) * [1.0, 5.0, 9.0]
+    X[:150] += 20.0
+    X[np.random.default_rng(1).random(X.shape) < 0.2] = np.nan
+    options = {"missing": "partial", "lam": 1.0, "standardize": standardize, "empty_rows": "label"}
+    model = EntropyPowerKMeans(2, n_init=1, random_state=0, **options).fit(X)
+    means = means_of(model, model.cluster_sizes_, None)
+    assert means.known
+    np.testing.assert_allclose(means.variance, np.nanvar(X, axis=0), rtol=1e-9)
+    assert scale_in_words(model) == ("standardised" if standardize else "not standardised")
+    if standardize:
+        expected = (model.cluster_means_ - np.nanmean(X, axis=0)) / np.nanstd(X, axis=0)
+        np.testing.assert_allclose(Profiles.of(model).deviations, expected, rtol=1e-6)
+
+
+def test_means_of_a_sample_leave_out_rows_without_a_cluster():
+    X = np.vstack([np.zeros((30, 1)), np.full((30, 1), 9.0), np.full((40, 1), np.nan)])
+    X[::2] += 1.0
+    options = {"missing": "partial", "empty_rows": "label", "distortion": "manhattan"}
+    model = KMeans(2, standardize=False, random_state=0, **options).fit(X)
+    means = means_of(model, model.cluster_sizes_, Sampled(X, model.labels_))
+    np.testing.assert_allclose(np.sort(means.clusters[:, 0]), [0.5, 9.5])
+    np.testing.assert_allclose([*means.overall, *means.variance], [5.0, np.nanvar(X)])
