@@ -268,7 +268,8 @@ def test_commands_read_csv_and_zarr(suffix, tmp_path):
         FRAME.to_csv(path, index=False)
     else:
         zarr.save_array(path, X)
-    assert main(["fit", str(path), "--n-clusters", "4", "--out", str(tmp_path / "run")]) == 0
+    fit = ["fit", str(path), "--n-clusters", "4", "--model", "kmeans", "--no-pictures"]
+    assert main([*fit, "--out", str(tmp_path / "run")]) == 0
     assert main(["plan", str(path), "--n-clusters", "4"]) == 0
     out = str(tmp_path / "labels.zarr")
     assert main(["predict", str(tmp_path / "run"), str(path), "--out", out]) == 0
