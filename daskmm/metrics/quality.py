@@ -16,7 +16,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
-from sklearn.metrics import pairwise_distances
+from sklearn.metrics import pairwise_distances, silhouette_samples
 
 from daskmm.data.blocks import Position, as_dask_array, check_columns, is_frame, is_lazy
 from daskmm.data.foreign import unwrapped
@@ -31,8 +31,6 @@ FloatArray = NDArray[np.float64]
 
 # 2^64 divided by the golden ratio; its multiples are spread evenly.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-# Number of groups of rows of the jackknife.
-_GROUPS = 10
 # Number of distances in memory at once.
 _DISTANCES = 1 << 22
 
@@ -93,36 +91,6 @@ def calinski_harabasz_score(X: Any, labels: Any) -> float:
     between = found.counts @ np.square(found.means - mean).sum(axis=1)
     within = found.scatter.sum()
     return 1.0 if within == 0.0 else float(between * (n - k) / (within * (k - 1.0)))
-
-
-def davies_bouldin_score(X: Any, labels: Any) -> float:
-    """Compute the mean, over clusters, of the largest ratio of two widths to their distance.
-
-    The score equals :func:`sklearn.metrics.davies_bouldin_score`, in two passes: widths are mean
-    distances to the mean of the cluster (q = 1 in the paper).
-
-    Parameters
-    ----------
-    X, labels
-        As in :func:`calinski_harabasz_score`.
-
-    Returns
-    -------
-    float
-        The score; smaller is better.
-
-    References
-    ----------
-    Davies & Bouldin, "A cluster separation measure", IEEE Trans. PAMI 1, 1979.
-    """
-    found = _clusters(X, labels)
-    distances = _reduced(_distances_to_means, X, labels, found.labels, found.means)
-    widths = distances / found.counts
-    apart = pairwise_distances(found.means)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = (widths[:, None] + widths) / apart
-    np.fill_diagonal(ratios, 0.0)
-    return float(np.nan_to_num(ratios, nan=0.0, posinf=np.inf).max(axis=1).mean())
 
 
 def simplified_silhouette_score(X: Any, labels: Any, *, centers: Any = None) -> Estimate:
@@ -197,7 +165,7 @@ def silhouette_score(
     Returns
     -------
     Estimate
-        The score, with the standard error of the jackknife over ten groups of sampled rows.
+        The score, with the standard error of the mean over the sampled rows.
 
     Notes
     -----
@@ -211,37 +179,16 @@ def silhouette_score(
     """
     X, labels, model = _with_model(X, labels)
     if model is not None:
-        sampled, distances_of = model._distances_between(sampled_table(X, sample_size))
+        sampled, distances = model._distances_between(sampled_table(X, sample_size))
+        _check_clusters(len(np.unique(sampled)), len(sampled))
+        apart = distances(slice(None))
+        np.fill_diagonal(apart, 0.0)  # rounding errors
+        values = silhouette_samples(apart, sampled, metric="precomputed")
     else:
         sample: _Sample = _reduced(_sampled, X, labels, int(sample_size)).in_order()
-        data, sampled = sample.rows, sample.labels
-
-        def distances_of(part: slice) -> FloatArray:
-            return np.asarray(pairwise_distances(data[part], data, metric=metric))
-
-    names, own = np.unique(sampled, return_inverse=True)
-    _check_clusters(len(names), len(own))
-    n, k = len(own), len(names)
-    group = np.arange(n) % _GROUPS
-    columns = own * _GROUPS + group
-    member = csr_array((np.ones(n), (np.arange(n), columns)), shape=(n, k * _GROUPS))
-    counts = np.bincount(columns, minlength=k * _GROUPS).reshape(k, _GROUPS)
-    # The first column leaves out no group; each other column leaves out one group.
-    left_out = np.hstack([np.zeros((_GROUPS, 1)), np.eye(_GROUPS)])
-    sizes = counts.sum(axis=1)[:, None] - counts @ left_out
-    totals, rows = np.zeros(_GROUPS + 1), np.zeros(_GROUPS + 1)
-    step = max(1, _DISTANCES // n)
-    for start in range(0, n, step):
-        part = slice(start, start + step)
-        distances = distances_of(part)
-        grouped = (member.T @ distances.T).T.reshape(-1, k, _GROUPS)
-        sums = grouped.sum(axis=2)[:, :, None] - grouped @ left_out
-        kept = 1.0 - left_out[group[part]]
-        totals += (kept * _silhouette(sums, sizes, own[part])).sum(axis=0)
-        rows += kept.sum(axis=0)
-    values = totals / rows
-    apart = values[1:] - values[1:].mean()
-    return Estimate(float(values[0]), float(np.sqrt((_GROUPS - 1) / _GROUPS * (apart @ apart))))
+        _check_clusters(len(np.unique(sample.labels)), len(sample.labels))
+        values = silhouette_samples(sample.rows, sample.labels, metric=metric)
+    return Estimate(float(values.mean()), float(values.std() / np.sqrt(len(values))))
 
 
 def sampled_table(X: Any, most: int) -> Any:
@@ -270,18 +217,6 @@ def _with_model(X: Any, labels: Any) -> tuple[Any, Any, Any]:
             f"A {type(labels).__name__} does not measure distances from centres: give {given}."
         )
     return X, None, labels
-
-
-def _silhouette(sums: FloatArray, sizes: FloatArray, own: NDArray) -> FloatArray:
-    """Return silhouettes from sums of distances to clusters, for each group left out."""
-    places = np.arange(len(own))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        inner = sums[places, own] / (sizes[own] - 1.0)
-        means = np.where(sizes > 0, sums / sizes, np.inf)
-        means[places, own] = np.inf
-        outer = means.min(axis=1)
-        found = (outer - inner) / np.maximum(inner, outer)
-    return np.where(sizes[own] > 1, np.nan_to_num(found), 0.0)
 
 
 @dataclass(frozen=True)
@@ -334,16 +269,6 @@ def _block_clusters(block: int, start: int, X: Any, labels: Any) -> _Clusters:
     squares = np.square(rows - means[own]).sum(axis=1)
     scatter = np.bincount(own, squares, len(names)).astype(np.float64)
     return _Clusters(names, counts, means, scatter)
-
-
-def _distances_to_means(
-    block: int, start: int, X: Any, labels: Any, names: NDArray[np.int64], means: FloatArray
-) -> FloatArray:
-    """Sum, for each cluster, the distances of the rows of one block to its mean."""
-    rows, labels = _checked(block, start, X, labels)
-    own = np.searchsorted(names, labels)
-    distances = np.sqrt(np.square(rows - means[own]).sum(axis=1))
-    return np.bincount(own, distances, len(names)).astype(np.float64)
 
 
 def _silhouettes(

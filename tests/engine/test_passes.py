@@ -663,18 +663,6 @@ def test_small_tables_are_visited_here_where_other_processes_would_have_to_start
         assert passes.reduce(process) == {os.getpid()}
 
 
-@pytest.mark.long
-def test_processes_are_kept_from_pass_to_pass(monkeypatch):
-    monkeypatch.setattr(passes_module, "LOADED_ONCE_BYTES", 0)
-    with dask.config.set(scheduler="processes", num_workers=2):
-        passes = Passes(row_blocks(da.ones((60, 3), chunks=(10, -1))))
-        found = [passes.reduce(process) for _ in range(4)]
-    assert os.getpid() not in set().union(*found)
-    assert len(set().union(*found)) <= 2
-    with dask.config.set(scheduler="processes"), passes.persisted("auto"):
-        assert passes.reduce(process) == {os.getpid()}
-
-
 # On a cluster
 
 
