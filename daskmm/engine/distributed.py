@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import functools
 import logging
-import math
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -29,16 +28,15 @@ from dask.utils import parse_timedelta
 from daskmm.data.dask_private import GraphNode, TaskRef
 from daskmm.engine.graph import GroupTasks, TaskGraph, inline_or_task
 from daskmm.engine.grouping import (
+    GROUPS_PER_THREAD,
     Grouping,
     consecutive_groups,
     expected_threads,
     grouped_by_holder,
     on_all_threads,
     packs,
-    streamed_groups,
     without_data,
 )
-from daskmm.engine.stragglers import Handover, patience
 from daskmm.engine.worker_task import (
     Arguments,
     Parcel,
@@ -66,9 +64,9 @@ _LARGE_BYTES = 4 << 20
 # Passes that take fewer seconds have one task per worker. The value is dask's default of
 # ``distributed.adaptive.target-duration``: adaptive clusters do not grow for less work.
 _BRIEF_SECONDS = 5.0
-# Most seconds between two checks that a cluster has workers.
+# Most seconds between two checks whether a cluster has workers.
 _LOOK_SECONDS = 1.0
-# Most seconds between two checks that paused workers do not hold up a computation.
+# Most seconds between two checks whether paused workers hold up a computation.
 _LOOK_AT_PAUSES_SECONDS = 5.0
 # A worker has nothing to do for tasks in these states.
 _RESTING = {"memory", "error", "released", "long-running"}
@@ -77,9 +75,9 @@ _RESTING = {"memory", "error", "released", "long-running"}
 class ClusterLostError(RuntimeError):
     """A distributed cluster has lost all workers or its scheduler, and none came back in time.
 
-    It is also raised if dask has paused all workers that have tasks, because their memory is nearly
-    full, for as long. The time is dask's configuration value ``daskmm.lost-cluster-timeout``, by
-    default 5 minutes. It can be set, e.g. by
+    It is also raised if all workers that have tasks stay paused for that time, because their memory
+    is nearly full. The time that a cluster gets is dask's configuration value
+    ``daskmm.lost-cluster-timeout``, by default 5 minutes. It can be set, e.g. by
     ``dask.config.set({"daskmm.lost-cluster-timeout": "30s"})``, and also holds for clusters that
     have not got their first worker yet.
     """
@@ -178,19 +176,15 @@ def reduce_on(
             began = time.monotonic()
             large = len(call) > _LARGE_BYTES
             any_order = large and graph.kept_by_user and tasks.are_scattered
-            sums = _sums(client, tasks, call, name, graph.spare, any_order)
+            sums = _sums(client, tasks, call, name, any_order)
             graph.seconds = time.monotonic() - began
-            # The last attempt hands no calls over to other workers, so it skips no call.
-            for again, spare in (("skipped", graph.spare), ("skipped-twice", None)):
-                if not sums.skipped:
-                    break
-                # Calls were skipped because their persisted blocks were moved, or lost and made
-                # again (the new tasks have them as inputs), or because the worker that had taken
-                # over calls of a slow one was lost.
+            if sums.skipped:
+                # Persisted blocks of these calls were moved, or lost and made again. They are
+                # inputs of the new tasks.
                 graph.home = None
                 grouping = _grouping_on(client, graph, call).of_calls(sums.skipped)
                 tasks = GroupTasks(graph.nodes, graph.arguments, grouping, True)
-                made = _sums(client, tasks, call, f"{name}-{again}", spare, any_order)
+                made = _sums(client, tasks, call, f"{name}-skipped", any_order)
                 sums = replace(sums, skipped=()) + made
             return sums.total
         except _KilledError as error:
@@ -260,8 +254,8 @@ def _grouping_on(client: Any, graph: TaskGraph, call: bytes) -> Grouping:
     """Group the calls of a graph for the workers that the cluster has now.
 
     Short passes have one task per worker, because the scheduler's time counts there; long ones have
-    several per thread. Large records are few: each worker makes one or two. Nothing waits for
-    workers here, since a cluster that adapts starts them only for tasks that wait.
+    several per thread. If records are large, each worker makes only one or two. This function does
+    not wait for workers, since an adaptive cluster starts them only for waiting tasks.
     """
     threads: Mapping[str, int] = client.sync(_answered, client)
     if not graph.futures:
@@ -272,7 +266,7 @@ def _grouping_on(client: Any, graph: TaskGraph, call: bytes) -> Grouping:
             return on_all_threads(threads, n_calls, consecutive_groups)
         if threads and graph.seconds < _BRIEF_SECONDS:
             return on_all_threads(threads, n_calls, packs)
-        return without_data(streamed_groups(n_calls, n_threads))
+        return without_data(consecutive_groups(n_calls, GROUPS_PER_THREAD * n_threads))
     try:
         holders = client.who_has(list(graph.futures.values()))
     except (CancelledError, OSError) as error:
@@ -311,7 +305,7 @@ def _with_retries(
     del finished
     raise RestartedError(
         f"Workers, or blocks that were persisted on them, were lost in each of {ATTEMPTS} attempts "
-        f"at one pass ({name}), and not by any single block. Persist frames by their own method, "
+        f"at one pass ({name}); no single block is the cause. Persist frames by their own method, "
         "frame.persist(). The workers' logs say more."
     )
 
@@ -351,43 +345,19 @@ def _check_futures(graph: TaskGraph) -> None:
 
 
 def _sums(
-    client: Any,
-    tasks: GroupTasks,
-    call: bytes,
-    name: str,
-    spare: TaskGraph | None = None,
-    any_order: bool = False,
+    client: Any, tasks: GroupTasks, call: bytes, name: str, any_order: bool = False
 ) -> PartialSums:
     """Run tasks on a cluster and return the sum of their records.
 
-    `call` is the pickled function with its shared arguments. `spare` is a graph of the same calls;
-    if it is given, other workers use it to make the calls that slow workers have not begun. With
-    `any_order`, large records are added as they arrive if they allow it.
+    `call` is the pickled function with its shared arguments. With `any_order`, large records are
+    added as they arrive if they allow it.
     """
     sent = _sent(client, call, any_order)  # kept alive, or the cluster would forget it
-    large = len(call) > _LARGE_BYTES
-
-    def submit(some: GroupTasks, key: str, **where: Any) -> list[Any]:
-        graph: dict[Key, GraphNode] = {}
-        value = inline_or_task(call, f"{key}-shared", graph) if sent is None else TaskRef(sent.key)
-        merged = some.graph_of_total if large else some.graph
-        groups, records = merged(key, run_pickled, (key, value))
-        return list(_submitted(client, graph | groups, records, **where))
-
-    first, idle_share = functools.partial(submit, tasks, name), patience()
-    if spare is None or math.isinf(idle_share):
-        return merge(_gathered(client, first))
-
-    def submit_again(
-        key: str, calls: list[int], workers: dict[str, int]
-    ) -> tuple[GroupTasks, list[Any]]:
-        groups = consecutive_groups(len(calls), 2 * sum(workers.values()))
-        chosen = without_data(tuple(tuple(calls[i] for i in group) for group in groups))
-        again = GroupTasks(spare.nodes, spare.arguments, chosen, True)
-        return again, submit(again, key, workers=list(workers), allow_other_workers=True)
-
-    handover = Handover(client, name, tasks, submit_again, idle_share, large)
-    return _gathered(client, first, meanwhile=handover.total)
+    graph: dict[Key, GraphNode] = {}
+    value = inline_or_task(call, f"{name}-shared", graph) if sent is None else TaskRef(sent.key)
+    merged = tasks.graph_of_total if len(call) > _LARGE_BYTES else tasks.graph
+    groups, records = merged(name, run_pickled, (value,))
+    return merge(_gathered(client, lambda: _submitted(client, graph | groups, records)))
 
 
 def _sent(client: Any, call: bytes, any_order: bool) -> Any:
@@ -414,28 +384,22 @@ def _killed(futures: Sequence[Any]) -> dict[Any, Any]:
     }
 
 
-def _submitted(client: Any, graph: dict[Key, GraphNode], keys: list[Key], **where: Any) -> Any:
-    """Submit a graph and return the futures of some keys; `where` are options of `Client.get`."""
+def _submitted(client: Any, graph: dict[Key, GraphNode], keys: list[Key]) -> Any:
+    """Submit a graph and return the futures of some keys."""
     # dask would tokenize all of a plain dict before it is sent.
     layers = HighLevelGraph.from_collections(str(keys[0]), graph, dependencies=())
-    return client.get(layers, keys, sync=False, **where)
+    return client.get(layers, keys, sync=False)
 
 
 # Waiting for a cluster
 
 
-def _gathered(
-    client: Any,
-    submit: Callable[[], Any],
-    fetch: bool = True,
-    meanwhile: Callable[[Any], Awaitable[Any]] | None = None,
-) -> Any:
+def _gathered(client: Any, submit: Callable[[], Any], fetch: bool = True) -> Any:
     """Return the values of the futures that `submit` returns, in nested lists and tuples.
 
-    With ``fetch=False``, the futures themselves are returned once all have ended. If `meanwhile` is
-    given, it is called with the futures, and its result is returned. RestartedError is raised if
-    the cluster was restarted, ClusterLostError if it is lost, and _KilledError if tasks killed
-    workers.
+    With ``fetch=False``, the futures themselves are returned once all have ended. RestartedError is
+    raised if the cluster was restarted, ClusterLostError if it is lost, and _KilledError if tasks
+    killed workers.
     """
     import distributed
 
@@ -449,8 +413,7 @@ def _gathered(
         with _seceded():
             if fetch:
                 gather = functools.partial(client.gather, futures, asynchronous=True)
-                work = gather if meanwhile is None else functools.partial(meanwhile, futures)
-                return client.sync(_watched, client, work)
+                return client.sync(_watched, client, gather)
             ended = functools.partial(_ended, client, distributed.futures_of(futures))
             client.sync(_watched, client, ended)
             return futures

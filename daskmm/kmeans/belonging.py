@@ -16,7 +16,7 @@ from daskmm.kmeans.assignment import blockwise, nearest_of, squared_distances_of
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.trials import thinned
 from daskmm.numerics.calibration import calibrated_power
-from daskmm.numerics.histograms import Histogram
+from daskmm.numerics.histograms import Histogram, binned
 from daskmm.numerics.information import cluster_sums
 from daskmm.numerics.power_means import power_means
 from daskmm.numerics.rows import Coordinates, Rows
@@ -24,13 +24,17 @@ from daskmm.numerics.sums import Sums
 
 FloatArray = NDArray[np.float64]
 
-# The power of memberships is chosen from at most this many distances, rows, and values of rows.
+# Largest numbers of distances, of rows and of their values from which the power of memberships is
+# chosen.
 _DISTANCES, _MOST_ROWS, _VALUES = 1 << 18, 1_000, 1 << 22
-# The profile of a fit is computed from at most this many rows of its sample. Fewer rows are taken
-# if they have more than this many distances to all centres, but at least this many per cluster.
+# The profile of a fit is computed from at most this many rows of its sample, with at most this many
+# distances to centres, but from at least this many rows per cluster.
 _ROWS_OF_PROFILE, _PRODUCTS_OF_PROFILE, _ROWS_PER_CLUSTER = 20_000, 5_000_000, 8
 # 2^64 divided by the golden ratio.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+# Distances of the same row may differ by rounding errors, and so lie in different bins; compared
+# with a limit, they are made shorter by this factor.
+_ROUNDED_DOWN = 1.0 - 1e-6
 # Label of rows that belong to no cluster.
 NO_CLUSTER = -1
 
@@ -136,7 +140,7 @@ class DistanceProfile(NamedTuple):
 
 
 def limit_of(relative: FloatArray, share: float) -> float:
-    """Return the relative distance that at most a share of a profile's rows exceeds."""
+    """Return the relative distance that at most the given share of a profile's rows exceeds."""
     values, shares = relative
     place = int(np.searchsorted(shares, (1.0 - share) * (1 - 1e-12)))
     return float(values[min(place, len(values) - 1)])
@@ -217,7 +221,12 @@ def scores_of(
 def labels_within_limit(
     block: Block, coordinates: Rows, state: CenterState, typical: FloatArray, limit: float
 ) -> NDArray[np.int32]:
-    """Return the nearest centre of each row of one block; −1 beyond a relative distance."""
+    """Return the nearest centre of each row of one block; −1 beyond a relative distance.
+
+    Distances are taken to the bins of the profile, so that rows tied at the limit lie within it.
+    """
     labels, smallest = nearest_of(block, coordinates, state)
-    labels[relative_distances(smallest, labels, typical, state) > limit] = NO_CLUSTER
+    binned_distances = binned(smallest * _ROUNDED_DOWN)
+    relative = binned(relative_distances(binned_distances, labels, typical, state))
+    labels[relative > limit] = NO_CLUSTER
     return labels

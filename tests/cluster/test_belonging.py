@@ -111,7 +111,7 @@ def test_uniform_contamination_is_found(seed):
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_uniform_contamination_is_found_as_well_as_can_be(seed):
+def test_uniform_contamination_is_found_nearly_as_well_as_by_the_true_density(seed):
     """In 3 dimensions noise lies among the clusters: the true density finds no nine of ten."""
     rows, _, centers = mixture(4750, 8, 3, 3.5, seed)
     noise = np.random.default_rng(seed).uniform(rows.min(axis=0), rows.max(axis=0), (250, 3))
@@ -200,3 +200,11 @@ def test_the_power_of_memberships_is_chosen_when_it_is_first_asked_for(monkeypat
     assert copied.membership_power_ == updated.membership_power_ == chosen[0]
     # A new fit chooses anew.
     assert model.fit(10 * X[:40] ** 3).membership_power_ not in chosen[:1]
+
+
+@pytest.mark.parametrize("dtype", ["f8", "i2"])
+def test_rows_that_are_tied_at_the_limit_are_no_outliers(dtype):
+    rows = np.repeat([3, 5, 9], [66, 24, 6])[:, None].astype(dtype)
+    model = KMeans(1, standardize=False).fit(rows)
+    for share, n_outliers in ((0.05, 0), (0.1, 6), (0.2, 6), (0.4, 30)):
+        assert (model.predict(rows, outliers=share) == -1).sum() == n_outliers

@@ -1,5 +1,7 @@
 """``partial_fit``: inputs, keys, saved models, wrappers, and calls that fail."""
 
+import warnings
+
 import dask
 import dask.array as da
 import dask.dataframe as dd
@@ -130,7 +132,7 @@ def test_the_order_of_keys_does_not_matter_once_it_has_converged(cls):
 
 
 @pytest.mark.parametrize("cls", ESTIMATORS)
-def test_a_saved_model_goes_on(cls, tmp_path):
+def test_a_loaded_model_is_updated_like_the_saved_one(cls, tmp_path):
     X, _ = blobs(400)
     model = quick(cls, forget="5 calls").partial_fit(X[:200]).partial_fit(X[200:300], key="a")
     model.save(tmp_path / "model")
@@ -261,7 +263,7 @@ def test_steps_of_a_pipeline_are_updated_and_clones_forget():
 
 
 @pytest.mark.parametrize("init", ["k-means++", "given"])
-def test_memberships_and_outliers_follow(init):
+def test_memberships_and_outliers_are_measured_by_the_rows_of_the_calls(init):
     """Typical distances and the power are those of the rows that are kept."""
     X, _ = blobs(3000)
     model = quick(KMeans, init=X[:4] if init == "given" else init).partial_fit(X[:1000])
@@ -294,3 +296,20 @@ def test_new_rows_alone_do_not_replace_the_clusters_of_a_fit():
     assert (model.predict(fitted) == before).mean() > 0.95
     assert model.inertia_ > cost
     np.testing.assert_allclose(model.cluster_sizes_.sum(), 4000)
+
+
+@pytest.mark.parametrize("distortion", ["sqeuclidean", "kl", "mahalanobis", "mixed"])
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_the_rows_of_a_fit_that_was_not_finished_keep_their_means(cls, distortion):
+    if cls is EntropyPowerKMeans and distortion in ("kl", "mahalanobis"):
+        pytest.skip("The distance is not one of the class.")
+    rows, _ = blobs(240, p=3, k=6, offset=60.0)
+    rows = pd.DataFrame(rows, columns=list("abc"))
+    model = quick(cls, n_clusters=6, max_iter=1, distortion=distortion, n_init=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        labels = model.fit(rows[:180]).labels_
+    labels = np.concatenate([labels, model.predict(rows[180:])])
+    model.partial_fit(rows[180:])
+    expected = rows.groupby(labels).mean()
+    np.testing.assert_allclose(model.cluster_means_[expected.index], expected, rtol=1e-6)

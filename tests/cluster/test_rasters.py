@@ -257,3 +257,12 @@ def test_a_run_of_a_cube_has_its_labels_in_c_order(of_variables, chunks, tmp_pat
     daskmm.write_run(tmp_path / "later", model, data)
     labels = zarr.open_array(tmp_path / "later" / "labels.zarr", mode="r")[:]
     np.testing.assert_array_equal(labels, np.asarray(model.predict(data)).ravel())
+
+
+@pytest.mark.parametrize("shape", [(1, 41, 1), (41, 1, 1), (1, 41, 2)])
+def test_strips_of_one_line_or_one_band_are_clustered(shape):
+    values = np.random.default_rng(0).normal(size=shape)
+    cube = xarray.DataArray(values, dims=("y", "x", "band")).chunk({"y": 1, "x": 5})
+    model = KMeans(2, random_state=0).fit(cube, feature_dim="band")
+    assert model.labels_.shape == cube.isel(band=0).shape
+    assert np.bincount(model.labels_.values.ravel()).tolist() == model.cluster_sizes_.tolist()
