@@ -495,7 +495,8 @@ class CenterClusterer(CenterParameters, NearestCenter):
         KMeans or Pipeline
             `sklearn.cluster.KMeans` with the centres in the units of the input, after a
             StandardScaler if features are standardised or weighted, or after a Normalizer for
-            "cosine". A row at equal distances of two centres may get the other label.
+            "cosine". A row at equal distances of two centres may get the other label. Rows must be
+            float64: scikit-learn's KMeans refuses another type than that of its centres.
 
         Raises
         ------

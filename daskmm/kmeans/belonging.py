@@ -14,7 +14,7 @@ from daskmm.kmeans.assignment import blockwise, nearest_of, squared_distances_of
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.trials import thinned
 from daskmm.numerics.calibration import calibrated_power
-from daskmm.numerics.histograms import Histogram
+from daskmm.numerics.histograms import Histogram, binned
 from daskmm.numerics.information import cluster_sums
 from daskmm.numerics.power_means import power_means
 from daskmm.numerics.rows import Coordinates, Rows
@@ -29,6 +29,9 @@ _DISTANCES, _MOST_ROWS, _VALUES = 1 << 18, 1_000, 1 << 22
 _ROWS_OF_PROFILE, _PRODUCTS_OF_PROFILE, _ROWS_PER_CLUSTER = 20_000, 5_000_000, 8
 # 2^64 divided by the golden ratio.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+# Distances of the same row may differ by rounding errors, and so lie in different bins; compared
+# with a limit, they are made shorter by this factor.
+_ROUNDED_DOWN = 1.0 - 1e-6
 # Label of rows that belong to no cluster.
 NO_CLUSTER = -1
 
@@ -156,7 +159,12 @@ def scores_of(
 def labels_within_limit(
     block: Block, coordinates: Rows, state: CenterState, typical: FloatArray, limit: float
 ) -> NDArray[np.int32]:
-    """Return the nearest centre of each row of one block; −1 beyond a relative distance."""
+    """Return the nearest centre of each row of one block; −1 beyond a relative distance.
+
+    Distances are taken to the bins of the profile, so that rows tied at the limit lie within it.
+    """
     labels, smallest = nearest_of(block, coordinates, state)
-    labels[relative_distances(smallest, labels, typical, state) > limit] = NO_CLUSTER
+    binned_distances = binned(smallest * _ROUNDED_DOWN)
+    relative = binned(relative_distances(binned_distances, labels, typical, state))
+    labels[relative > limit] = NO_CLUSTER
     return labels

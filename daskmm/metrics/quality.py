@@ -20,10 +20,12 @@ from sklearn.metrics import pairwise_distances, silhouette_samples
 
 from daskmm.data.blocks import Position, as_dask_array, check_columns, is_frame, is_lazy
 from daskmm.data.foreign import unwrapped
-from daskmm.data.lazy import delayed_blocks, sized
+from daskmm.data.lazy import delayed_blocks, in_memory, sized
 from daskmm.data.names import counted
+from daskmm.data.rasters import Raster, pixels_of
 from daskmm.data.sparse import has_sparse_columns, is_sparse, joined_rows, taken_rows
 from daskmm.data.validation import check_finite
+from daskmm.data.variables import header_of
 from daskmm.engine.passes import tree_reduce
 from daskmm.metrics.agreement import as_labels
 
@@ -67,8 +69,8 @@ def calinski_harabasz_score(X: Any, labels: Any) -> float:
     Parameters
     ----------
     X : array-like, dask Array or dask DataFrame of shape (n_samples, n_features)
-        The rows.
-    labels : array-like, dask Array or Series of shape (n_samples,)
+        The rows, or an xarray object whose pixels are the rows, with labels on its grid.
+    labels : array-like, dask Array or Series of shape (n_samples,), or DataArray on the grid
         Cluster of each row, an integer; rows with negative labels are left out.
 
     Returns
@@ -153,7 +155,8 @@ def silhouette_score(
     Parameters
     ----------
     X : array-like, dask Array or dask DataFrame of shape (n_samples, n_features)
-        The rows; with a model, whatever its `predict` takes.
+        The rows; with a model, whatever its `predict` takes. Or an xarray object whose pixels are
+        the rows, with labels on its grid.
     labels : array-like, dask Array or Series of shape (n_samples,), or fitted estimator
         Cluster of each row, an integer; rows with negative labels are left out. Or a model with
         centres, which predicts the labels.
@@ -199,11 +202,20 @@ def sampled_table(X: Any, most: int) -> Any:
     ndarray, sparse array or pandas DataFrame
         The rows, in memory.
     """
-    return _reduced(_sampled, X, None, int(most)).in_order().rows
+    rows = _reduced(_sampled, X, None, int(most)).in_order().rows
+    names = getattr(header_of(X), "columns", None)  # those that a dask array carries
+    if names is None or not isinstance(rows, np.ndarray):
+        return rows
+    import pandas as pd
+
+    return pd.DataFrame(rows, columns=names)
 
 
 def _with_model(X: Any, labels: Any) -> tuple[Any, Any, Any]:
-    """Return rows, labels and model; a model takes the place of labels, so one of these is None."""
+    """Return rows, labels and model; a model takes the place of labels, so one of these is None.
+
+    The rows of a model that was fitted to a raster are the pixels.
+    """
     if hasattr(X, "predict"):  # the order of scikit-learn's scorers
         X, labels = labels, X
     if not hasattr(labels, "predict"):
@@ -216,7 +228,20 @@ def _with_model(X: Any, labels: Any) -> tuple[Any, Any, Any]:
         raise TypeError(
             f"A {type(labels).__name__} does not measure distances from centres: give {given}."
         )
-    return X, None, labels
+    raster = pixels_of(X, None, getattr(labels, "feature_dim_", None))
+    return (raster.named if isinstance(raster, Raster) else X), None, labels
+
+
+def _pixels(X: Any, labels: Any) -> tuple[Any, Any]:
+    """Return the pixels of a raster and their labels as rows; other rows and labels unchanged.
+
+    The labels lie on the raster's grid, so its other dimension is that of the features.
+    """
+    if not (hasattr(X, "dims") and hasattr(labels, "dims")):
+        return X, labels
+    features = set(X.dims) - set(labels.dims)
+    raster = pixels_of(X, features.pop() if len(features) == 1 else None)
+    return (raster.table, raster.rows_of(labels)) if isinstance(raster, Raster) else (X, labels)
 
 
 @dataclass(frozen=True)
@@ -357,16 +382,17 @@ def _reduced(function: Any, X: Any, labels: Any, *shared: Any) -> Any:
 
     Labels may be None; then a frame may have columns of any kind.
     """
-    # A mixed model takes frames of sparse columns as frames.
-    X = X if labels is None and has_sparse_columns(X) else unwrapped(X)
     if hasattr(labels, "predict"):
         raise TypeError("This score takes labels. Silhouettes take a model in their place.")
+    X, labels = _pixels(X, labels)
+    # A mixed model takes frames of sparse columns as frames.
+    X = X if labels is None and has_sparse_columns(X) else unwrapped(X)
     if labels is not None and is_frame(X):
         with _pointing_to_models():
             check_columns(X.dtypes)
     own = None if labels is None else as_labels(labels, "labels")
-    if not (is_lazy(X) or isinstance(own, da.Array)):
-        return function(0, 0, X, own, *shared)
+    if not is_lazy(X):
+        return function(0, 0, X, None if own is None else in_memory(own), *shared)
     if own is not None:
         X, own = _matched(X, own)
     if own is None and is_frame(X):
@@ -397,11 +423,8 @@ def _pointing_to_models() -> Iterator[None]:
 
 
 def _matched(X: Any, labels: Any) -> tuple[da.Array, da.Array]:
-    """Return rows and labels, of which at least one is lazy, with blocks of the same rows."""
-    if is_lazy(X):
-        table = as_dask_array(X)
-    else:
-        table = da.from_array(np.asarray(X), chunks=(labels.chunks[0], -1), name=False)
+    """Return lazy rows, and their labels, with blocks of the same rows."""
+    table = as_dask_array(X)
     if isinstance(labels, np.ndarray):
         table = sized(table) if np.isnan(table.shape[0]) else table
         labels = da.from_array(labels, chunks=-1, name=False)

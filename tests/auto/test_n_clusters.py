@@ -112,7 +112,7 @@ def test_one_far_row_is_no_cluster_and_two_far_ones_hide_none():
 
 @pytest.mark.in_turn("sides")
 @pytest.mark.parametrize("sides", ["both", "one"])
-@pytest.mark.parametrize("n_far", [10, 50])
+@pytest.mark.parametrize("n_far", [10, pytest.param(50, marks=pytest.mark.long)])
 def test_a_few_far_rows_do_not_change_the_number(n_far, sides):
     rng = np.random.default_rng(n_far)
     rows = rng.normal(size=(2000, 3))

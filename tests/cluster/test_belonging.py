@@ -170,3 +170,11 @@ def test_the_power_of_memberships_is_chosen_when_it_is_first_asked_for(monkeypat
     assert copied.membership_power_ == updated.membership_power_ == chosen[0]
     # A new fit chooses anew.
     assert model.fit(10 * X[:40] ** 3).membership_power_ not in chosen[:1]
+
+
+@pytest.mark.parametrize("dtype", ["f8", "i2"])
+def test_rows_that_are_tied_at_the_limit_are_no_outliers(dtype):
+    rows = np.repeat([3, 5, 9], [66, 24, 6])[:, None].astype(dtype)
+    model = KMeans(1, standardize=False).fit(rows)
+    for share, n_outliers in ((0.05, 0), (0.1, 6), (0.2, 6), (0.4, 30)):
+        assert (model.predict(rows, outliers=share) == -1).sum() == n_outliers

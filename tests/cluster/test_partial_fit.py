@@ -1,5 +1,7 @@
 """``partial_fit``: inputs, keys, saved models, wrappers, and calls that fail."""
 
+import warnings
+
 import dask
 import dask.array as da
 import dask.dataframe as dd
@@ -293,3 +295,20 @@ def test_new_rows_alone_do_not_replace_the_clusters_of_a_fit():
     assert (model.predict(fitted) == before).mean() > 0.95
     assert model.inertia_ > cost
     np.testing.assert_allclose(model.cluster_sizes_.sum(), 4000)
+
+
+@pytest.mark.parametrize("distortion", ["sqeuclidean", "kl", "mahalanobis", "mixed"])
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_the_rows_of_a_fit_that_was_not_finished_keep_their_means(cls, distortion):
+    if cls is EntropyPowerKMeans and distortion in ("kl", "mahalanobis"):
+        pytest.skip("The distance is not one of the class.")
+    rows, _ = blobs(240, p=3, k=6, offset=60.0)
+    rows = pd.DataFrame(rows, columns=list("abc"))
+    model = quick(cls, n_clusters=6, max_iter=1, distortion=distortion, n_init=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        labels = model.fit(rows[:180]).labels_
+    labels = np.concatenate([labels, model.predict(rows[180:])])
+    model.partial_fit(rows[180:])
+    expected = rows.groupby(labels).mean()
+    np.testing.assert_allclose(model.cluster_means_[expected.index], expected, rtol=1e-6)

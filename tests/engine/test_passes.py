@@ -323,6 +323,7 @@ class Watched:
         self.seconds = seconds
         self.lock = threading.Lock()
         self.alive = self.most = self.made = 0
+        gc.freeze()  # later collections leave out what is older: all that a process has imported
 
     def __call__(self, block):
         time.sleep(self.seconds)

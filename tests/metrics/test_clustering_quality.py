@@ -35,6 +35,8 @@ def forms():
     yield lazy, NOISY
     yield lazy, labels
     yield X, labels
+    yield X, dd.from_pandas(pd.Series(NOISY), npartitions=3)
+    yield pd.DataFrame(X), labels[labels >= 0]  # the lengths of the blocks are unknown
     frame = dd.from_pandas(pd.DataFrame(X, columns=list("abc")), npartitions=3)
     yield frame, dd.from_pandas(pd.Series(NOISY), npartitions=3)
     yield frame, NOISY
@@ -198,3 +200,25 @@ def test_rows_that_are_not_numbers_are_refused_with_the_scores_that_take_a_model
     if "silhouette" not in score.__name__:
         with pytest.raises(TypeError, match="takes labels"):
             score(frame[["a"]], KMeans(2).fit(frame[["a"]]))
+
+
+@pytest.mark.parametrize("chunks", [None, {"y": 7, "x": 4}])
+@pytest.mark.parametrize("kind", ["cube", "dataset"])
+def test_cubes_have_the_scores_of_their_pixels(kind, chunks):
+    xarray = pytest.importorskip("xarray")
+    values = X.T.reshape(3, 20, 15).copy()
+    values[:, 3, 4] = np.nan
+    cube = xarray.DataArray(values, dims=("band", "y", "x"), coords={"band": list("abc")})
+    cube = cube if chunks is None else cube.chunk(chunks)
+    dim, data = ("band", cube) if kind == "cube" else (None, cube.to_dataset("band"))
+    own = {"missing": "partial", "empty_rows": "label", "standardize": False}
+    model = KMeans(4, random_state=0, **own).fit(data, feature_dim=dim)
+    kept = model.labels_.values.ravel() >= 0
+    for score in SCORES:
+        expected = score(X[kept], model.labels_.values.ravel()[kept])
+        assert score(data, model.labels_) == pytest.approx(expected, rel=1e-9)
+        if score is silhouette_score:
+            assert score(data, model) == pytest.approx(expected, rel=1e-6)
+    assert simplified_silhouette_score(data, model) == pytest.approx(
+        simplified_silhouette_score(data, model.labels_, centers=model.cluster_centers_), rel=1e-6
+    )
