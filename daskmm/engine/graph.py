@@ -76,7 +76,7 @@ class TaskGraph:
         # The graph contains only the key of a future; its value is computed elsewhere.
         elsewhere: dict[Key, Any] = {key: TaskRef(key) for key in self.futures}
         self.nodes: dict[Key, GraphNode] = {
-            key: node.substitute(elsewhere) if isinstance(node, Task) else node
+            key: _named(key, node.substitute(elsewhere) if isinstance(node, Task) else node)
             for key, node in convert_legacy_graph(raw).items()
         }
         # These are the own arguments of each call, with a `TaskRef` for each Delayed.
@@ -287,6 +287,11 @@ def futures_of(source: Any) -> list[Any]:
     layers = getattr(source.__dask_graph__(), "layers", {"": source.__dask_graph__()}).values()
     persisted = [dict(layer) for layer in layers if not isinstance(layer, Blockwise)]
     return list(distributed.futures_of(persisted))
+
+
+def _named(key: Key, node: GraphNode) -> GraphNode:
+    """Return a node with its key in the graph; dask's `isin` stores values under another one."""
+    return node if node.key == key else node.substitute({}, key=key)
 
 
 def _shuffled(nodes: Mapping[Key, GraphNode]) -> list[Key]:
