@@ -101,7 +101,7 @@ def test_integers_with_marks_of_thousands_are_refused_unless_the_mark_is_given(
     frame.to_csv(path := tmp_path / "thousands.csv", index=False, sep=separator)
     with pytest.raises(ValueError, match=r"'paid' .*without marks of thousands.*--decimal"):
         open_data(path)
-    with pytest.raises(ValueError, match="in these columns. Write numbers without marks"):
+    with pytest.raises(ValueError, match=r"in these columns\. Write numbers without marks"):
         csv_files.open_csv(str(path), ["paid"], fitted=True)
     given = open_data(path, decimal=mark).compute()
     np.testing.assert_array_equal(given["paid"], [float(one.replace(mark, ".")) for one in text])
