@@ -70,7 +70,7 @@ def test_a_key_replaces_its_record():
 
 
 @pytest.mark.parametrize("cls", ESTIMATORS)
-@pytest.mark.parametrize("forget", [None, "3 calls"])
+@pytest.mark.parametrize("forget", [None, pytest.param("3 calls", marks=pytest.mark.long)])
 def test_rows_that_belong_nowhere_are_left_out(cls, forget):
     rng = np.random.default_rng(0)
     centers = rng.normal(size=(4, 3)) * 5

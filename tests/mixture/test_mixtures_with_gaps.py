@@ -80,6 +80,7 @@ def start(kind, X):
     }
 
 
+@pytest.mark.in_turn("loops")
 @pytest.mark.parametrize("loops", [True, False])
 @pytest.mark.parametrize("kind", COVARIANCE_TYPES)
 def test_a_step_takes_expectations_over_missing_values(kind, loops, monkeypatch):

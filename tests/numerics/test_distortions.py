@@ -675,7 +675,7 @@ def test_the_critical_power_of_norms_does_not_depend_on_the_origin(name):
 @each_norm
 def test_coincident_centres_of_norms_part_below_the_critical_power(name):
     rng = np.random.default_rng(23)
-    rows = rng.normal(size=(4000, 4)) * [1.0, 2.0, 1.0, 0.5]
+    rows = rng.normal(size=(1500, 4)) * [1.0, 2.0, 1.0, 0.5]
     distortion = distortion_of(name, rows)
     critical = critical_power(rows, np.ones(len(rows)), distortion)
     apart = {}
