@@ -425,7 +425,9 @@ def test_fits_are_consistent_whatever_the_chunks(name, cls, partial, tmp_path):
 @pytest.mark.parametrize(("one", "other"), [("kl", "poisson"), ("gamma", "itakura-saito")])
 def test_two_names_of_a_distortion_give_the_same_centres(one, other):
     rows, _ = rows_of("itakura-saito", 80, 3, np.random.default_rng(8))
-    fits = [PowerKMeans(3, distortion=name, random_state=0).fit(rows) for name in (one, other)]
+    fits = [
+        PowerKMeans(3, distortion=name, n_init=1, random_state=0).fit(rows) for name in (one, other)
+    ]
     np.testing.assert_array_equal(fits[0].cluster_centers_, fits[1].cluster_centers_)
 
 

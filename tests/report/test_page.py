@@ -21,7 +21,15 @@ from _support import CountingSource
 from sklearn.datasets import load_wine
 
 import daskmm
-from daskmm import ClusterTree, EntropyPowerKMeans, KernelPowerKMeans, KMeans, PowerKMeans, plot
+from daskmm import (
+    ClusterTree,
+    EntropyPowerKMeans,
+    GaussianMixture,
+    KernelPowerKMeans,
+    KMeans,
+    PowerKMeans,
+    plot,
+)
 from daskmm.cli import printing, run_folder
 from daskmm.cli.main import main
 from daskmm.cli.run_folder import write_run
@@ -531,6 +539,18 @@ def test_the_mean_of_all_rows_is_that_of_the_fit_and_not_of_the_sample():
     means = means_of(model, model.cluster_sizes_.astype(int).tolist(), sampled)
     shares = [(frame["plan"] == level).mean() for level in "abc"]
     np.testing.assert_allclose(means.overall, [frame["income"].mean(), *shares])
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_the_mean_of_all_rows_of_a_mixture_is_exact_before_it_has_converged():
+    rows = np.random.default_rng(0).lognormal(size=(600, 2))
+    model = GaussianMixture(3, max_iter=1, n_init=1, random_state=0).fit(rows)
+    means = means_of(model, np.bincount(model.labels_, minlength=3).tolist(), None)
+    np.testing.assert_allclose(means.overall, rows.mean(axis=0))
+    more = np.random.default_rng(1).lognormal(size=(200, 2))
+    model.partial_fit(more)
+    means = means_of(model, model.cluster_sizes_, None)
+    np.testing.assert_allclose(means.overall, np.vstack([rows, more]).mean(axis=0))
 
 
 @pytest.mark.parametrize("known", [True, False])
