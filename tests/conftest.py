@@ -25,6 +25,7 @@ if "OMP_NUM_THREADS" not in os.environ:
 # for 4 %.
 IDLE = {
     "distributed.worker.profile.enabled": False,
+    "distributed.worker.memory.monitor-interval": "1s",
     "distributed.admin.tick.interval": "1s",
     "distributed.admin.system-monitor.interval": "5s",
 }

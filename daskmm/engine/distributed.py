@@ -174,9 +174,7 @@ def reduce_on(
         tasks = _tasks_on(client, graph, call)
         try:
             began = time.monotonic()
-            large = len(call) > _LARGE_BYTES
-            any_order = large and graph.kept_by_user and tasks.are_scattered
-            sums = _sums(client, tasks, call, name, any_order)
+            sums = _sums(client, tasks, call, name)
             graph.seconds = time.monotonic() - began
             if sums.skipped:
                 # Persisted blocks of these calls were moved, or lost and made again. They are
@@ -184,7 +182,7 @@ def reduce_on(
                 graph.home = None
                 grouping = _grouping_on(client, graph, call).of_calls(sums.skipped)
                 tasks = GroupTasks(graph.nodes, graph.arguments, grouping, True)
-                made = _sums(client, tasks, call, f"{name}-skipped", any_order)
+                made = _sums(client, tasks, call, f"{name}-skipped")
                 sums = replace(sums, skipped=()) + made
             return sums.total
         except _KilledError as error:
@@ -258,7 +256,9 @@ def _grouping_on(client: Any, graph: TaskGraph, call: bytes) -> Grouping:
     not wait for workers, since an adaptive cluster starts them only for waiting tasks.
     """
     threads: Mapping[str, int] = client.sync(_answered, client)
-    if not graph.futures:
+    # The user may have persisted blocks in any distribution over the workers. Then calls with the
+    # same holder are no neighbours, and their large records could not be merged there.
+    if not graph.futures or (len(call) > _LARGE_BYTES and graph.kept_by_user):
         n_calls, n_threads = len(graph.arguments), expected_threads(threads)
         if graph.is_shuffled:  # the partitions of a group would be in memory together
             return without_data(packs(n_calls, n_calls))
@@ -344,15 +344,12 @@ def _check_futures(graph: TaskGraph) -> None:
         )
 
 
-def _sums(
-    client: Any, tasks: GroupTasks, call: bytes, name: str, any_order: bool = False
-) -> PartialSums:
+def _sums(client: Any, tasks: GroupTasks, call: bytes, name: str) -> PartialSums:
     """Run tasks on a cluster and return the sum of their records.
 
-    `call` is the pickled function with its shared arguments. With `any_order`, large records are
-    added as they arrive if they allow it.
+    `call` is the pickled function with its shared arguments.
     """
-    sent = _sent(client, call, any_order)  # kept alive, or the cluster would forget it
+    sent = _sent(client, call)  # kept alive, or the cluster would forget it
     graph: dict[Key, GraphNode] = {}
     value = inline_or_task(call, f"{name}-shared", graph) if sent is None else TaskRef(sent.key)
     merged = tasks.graph_of_total if len(call) > _LARGE_BYTES else tasks.graph
@@ -360,7 +357,7 @@ def _sums(
     return merge(_gathered(client, lambda: _submitted(client, graph | groups, records)))
 
 
-def _sent(client: Any, call: bytes, any_order: bool) -> Any:
+def _sent(client: Any, call: bytes) -> Any:
     """Return the future of a large value on a worker; None for small ones, or without workers.
 
     If it is lost with its worker, the tasks that use it are cancelled, and the pass starts again.
@@ -368,7 +365,7 @@ def _sent(client: Any, call: bytes, any_order: bool) -> Any:
     if len(call) <= _LARGE_BYTES or not client.nthreads():
         return None
     try:
-        return client.scatter(Parcel(call, any_order), hash=False)
+        return client.scatter(Parcel(call), hash=False)
     except (CancelledError, OSError) as error:
         raise _explained(client, error) from error
 

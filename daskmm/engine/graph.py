@@ -25,18 +25,13 @@ from daskmm.data.dask_private import (
 )
 from daskmm.engine.group_making import make_group, references_of
 from daskmm.engine.grouping import Grouping
-from daskmm.engine.worker_task import Arguments, merge, n_records, packed, pickled
+from daskmm.engine.worker_task import Arguments, merge, packed, pickled
 
 # Most records that one task merges.
 SPLIT_EVERY = 16
 # Arguments and constants (such as an open array) of more bytes become tasks of their own on a
 # cluster: they are sent once per worker, not with every task.
 _INLINE_BYTES = 1 << 18
-
-# A task leaves records unmerged so that the bits of a total do not depend on the grouping. This is
-# the largest number of large records per thread that it may leave: more would fill the memory of a
-# worker, and take long to send.
-_FEW_RECORDS = 2
 
 # Prefix of the names of tasks.
 NAME = "daskmm-"
@@ -76,7 +71,7 @@ class TaskGraph:
         # The graph contains only the key of a future; its value is computed elsewhere.
         elsewhere: dict[Key, Any] = {key: TaskRef(key) for key in self.futures}
         self.nodes: dict[Key, GraphNode] = {
-            key: node.substitute(elsewhere) if isinstance(node, Task) else node
+            key: _named(key, node.substitute(elsewhere) if isinstance(node, Task) else node)
             for key, node in convert_legacy_graph(raw).items()
         }
         # These are the own arguments of each call, with a `TaskRef` for each Delayed.
@@ -150,12 +145,10 @@ class GroupTasks:
         pickle: bool,
     ) -> None:
         self.calls = grouping.groups  # numbers of the calls of each group
-        self._n_calls = len(arguments)
         self._nodes = nodes
         self._owner: dict[Key, int] = {}
         self._own(_SHARED, _shuffled(nodes))
         queues = grouping.queues
-        self._n_queues = [len(own) for own in queues]
         # Queues have consecutive numbers; each owns the nodes that only its own calls need.
         firsts = [0, *itertools.accumulate(map(len, queues))]
         for number, calls in enumerate(itertools.chain.from_iterable(queues)):
@@ -178,14 +171,6 @@ class GroupTasks:
         self.groups: list[tuple[Any, tuple[Key, ...]]] = [
             (packed(group) if pickle else group, group.inputs) for group in groups
         ]
-
-    @functools.cached_property
-    def are_scattered(self) -> bool:
-        """Whether many records stay unmerged because few calls of a group are neighbours."""
-        return any(
-            n_records(calls, self._n_calls) > _FEW_RECORDS * n_queues
-            for calls, n_queues in zip(self.calls, self._n_queues, strict=True)
-        )
 
     def graph(
         self, name: str, run: Callable[..., Any], call: tuple[Any, ...]
@@ -287,6 +272,11 @@ def futures_of(source: Any) -> list[Any]:
     layers = getattr(source.__dask_graph__(), "layers", {"": source.__dask_graph__()}).values()
     persisted = [dict(layer) for layer in layers if not isinstance(layer, Blockwise)]
     return list(distributed.futures_of(persisted))
+
+
+def _named(key: Key, node: GraphNode) -> GraphNode:
+    """Return a node with its key in the graph; dask's `isin` stores values under another one."""
+    return node if node.key == key else node.substitute({}, key=key)
 
 
 def _shuffled(nodes: Mapping[Key, GraphNode]) -> list[Key]:

@@ -93,8 +93,6 @@ class PartialSums:
     parts: dict[int, tuple[Any, int]] = field(default_factory=dict)
     # Calls that were not made, because their persisted data were elsewhere.
     skipped: tuple[int, ...] = ()
-    # Sum over further calls, whose records were added in any order.
-    unordered: Unordered | None = None
 
     @classmethod
     def of(cls, call: int, record: Any, n_calls: int) -> Self:
@@ -106,40 +104,13 @@ class PartialSums:
         for start, (record, stop) in other.parts.items():
             _put(parts, start, stop, record, self.n_calls)
         skipped = tuple(sorted(self.skipped + other.skipped))
-        found = type(self)(self.n_calls, parts, skipped, _in_turn(self.unordered, other.unordered))
-        if found.unordered is None or found._n_made < self.n_calls:
-            return found
-        return type(self)(self.n_calls, {0: (found.total, self.n_calls)})
-
-    @property
-    def _n_made(self) -> int:
-        """Number of calls whose records are here."""
-        made = sum(stop - start for start, (_, stop) in self.parts.items())
-        return made + (0 if self.unordered is None else self.unordered.n_calls)
+        return type(self)(self.n_calls, parts, skipped)
 
     @property
     def total(self) -> Any:
         """Sum of all records."""
         records = [self.parts[start][0] for start in sorted(self.parts, reverse=True)]
-        if self.unordered is not None:
-            records.append(self.unordered.record)
         return functools.reduce(lambda right, left: left + right, records)
-
-
-class Unordered(NamedTuple):
-    """Sum of the records of any calls, the first of these calls, and their number."""
-
-    first: int
-    n_calls: int
-    record: Any
-
-
-def _in_turn(one: Unordered | None, other: Unordered | None) -> Unordered | None:
-    """Add unordered sums, that of the earliest call first."""
-    if one is None or other is None:
-        return one or other
-    a, b = (one, other) if one.first < other.first else (other, one)
-    return Unordered(a.first, a.n_calls + b.n_calls, a.record + b.record)
 
 
 def _put(
@@ -156,14 +127,6 @@ def _put(
         record = record + beside if start < first else beside + record
         start, stop = min(start, first), max(stop, last)
     parts[start] = record, stop
-
-
-def n_records(calls: Iterable[int], n_calls: int) -> int:
-    """Return how many records of some calls are left once neighbours are merged."""
-    parts: dict[int, tuple[Any, int]] = {}
-    for call in calls:
-        _put(parts, call, call + 1, 0, n_calls)
-    return len(parts)
 
 
 def merge(records: Iterable[Any]) -> Any:
@@ -215,15 +178,13 @@ class Parcel:
     """
 
     content: Any  # the pickled value
-    # Whether records whose attribute `any_order` is true are added as they come.
-    any_order: bool = False
 
     def __sizeof__(self) -> int:
         return 0
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         content = pickle.PickleBuffer(self.content) if protocol >= 5 else self.content
-        return Parcel, (content, self.any_order)
+        return Parcel, (content,)
 
 
 def run_pickled(group: bytes, call: bytes | Parcel, *inputs: Any) -> PartialSums:
@@ -243,7 +204,7 @@ def run_pickled(group: bytes, call: bytes | Parcel, *inputs: Any) -> PartialSums
             return PartialSums(loaded.n_calls, skipped=tuple(call.number for call in loaded.calls))
     parcel = call if isinstance(call, Parcel) else Parcel(call)
     function, shared = pickle.loads(parcel.content)
-    return _run_group(loaded, function, shared, values, parcel.any_order)
+    return _run_group(loaded, function, shared, values)
 
 
 def load_pickled(group: bytes, *inputs: Any) -> list[Any]:
@@ -259,12 +220,11 @@ def _run_group(
     function: Callable[..., Any],
     shared: Arguments,
     inputs: dict[Key, Any],
-    any_order: bool = False,
 ) -> PartialSums:
     """Sum over the calls of a group, on at most as many threads as it has queues."""
 
     def summed(calls: Iterable[Call], values: dict[Key, Any]) -> PartialSums:
-        return _run(calls, group.n_calls, function, shared, values, any_order)
+        return _run(calls, group.n_calls, function, shared, values)
 
     if len(group.queues) == 1:
         return summed(group.queues[0], inputs)
@@ -329,25 +289,17 @@ def _run(
     function: Callable[..., Any],
     shared: Arguments,
     inputs: dict[Key, Any],
-    any_order: bool = False,
 ) -> PartialSums:
-    """Sum over some calls, with the data of at most two calls alive at once.
-
-    With `any_order`, records whose attribute of that name is true are added as they come.
-    """
+    """Sum over some calls, with the data of at most two calls alive at once."""
     parts: dict[int, tuple[Any, int]] = {}
-    added: Unordered | None = None
     # It is closed even after an error, which would otherwise keep the reading thread alive.
     with memory_recycled(), contextlib.closing(_loaded(iter(calls), _Loader(inputs))) as loaded:
         for number, own in loaded:
             record = function(*own, *shared)
             del own  # this block is freed before the next one is loaded
-            if any_order and getattr(record, "any_order", False):
-                added = _in_turn(added, Unordered(number, 1, record))
-            else:
-                _put(parts, number, number + 1, record, n_calls)
+            _put(parts, number, number + 1, record, n_calls)
             del record
-    return PartialSums(n_calls, parts, unordered=added)
+    return PartialSums(n_calls, parts)
 
 
 class _Loader:

@@ -364,6 +364,8 @@ def _sampled(block: int, start: int, X: Any, labels: Any, most: int) -> _Sample:
 def _checked(block: int, start: int, X: Any, labels: Any) -> tuple[FloatArray, NDArray[np.int64]]:
     """Return the rows of a block and their labels, except those with negative labels."""
     with _pointing_to_models():
+        if is_sparse(X):
+            raise TypeError("Scores of labels take no sparse rows")
         rows, labels = np.asarray(X, dtype=np.float64), np.asarray(labels)
     if rows.ndim != 2 or len(rows) != len(labels):
         raise ValueError(

@@ -70,7 +70,7 @@ def test_a_key_replaces_its_record():
 
 
 @pytest.mark.parametrize("cls", ESTIMATORS)
-@pytest.mark.parametrize("forget", [None, "3 calls"])
+@pytest.mark.parametrize("forget", [None, pytest.param("3 calls", marks=pytest.mark.long)])
 def test_rows_that_belong_nowhere_are_left_out(cls, forget):
     rng = np.random.default_rng(0)
     centers = rng.normal(size=(4, 3)) * 5
@@ -272,11 +272,10 @@ def test_memberships_and_outliers_are_measured_by_the_rows_of_the_calls(init):
     for _ in range(4):
         model.partial_fit(wide)
     assert model.membership_power_ != before[1]
-    found, power = model.typical_distances_, model.membership_power_
     kept = model.updates_.reservoir.rows * model.scale_ + model.mean_
-    model.calibrate(kept)
-    np.testing.assert_allclose(found, model.typical_distances_, rtol=1e-9)
-    assert power == pytest.approx(model.membership_power_)
+    nearest, labels = model.transform(kept).min(axis=1), model.predict(kept)
+    medians = [np.median(nearest[labels == j]) for j in range(4)]
+    np.testing.assert_allclose(np.sqrt(model.typical_distances_), medians, rtol=0.02)
     # A few rows after a fit do not replace the profile of many.
     fitted = quick(KMeans).fit(X)
     typical = fitted.typical_distances_

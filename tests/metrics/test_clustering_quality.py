@@ -147,6 +147,12 @@ def mixed_rows(n=200):
     ).mask(rng.random((n, 2)) < 0.05)
 
 
+@pytest.mark.parametrize("score", [calinski_harabasz_score, silhouette_score])
+def test_scores_of_labels_say_what_measures_sparse_rows(score):
+    with pytest.raises(ValueError, match=r"no sparse rows\. A model measures .*\(X, model\)"):
+        score(csr_array(np.eye(6)), [0, 0, 0, 1, 1, 1])
+
+
 def test_a_model_measures_silhouettes_in_its_own_scale_whatever_its_rows_are():
     units = X * [1.0, 50.0, 1000.0]
     model = KMeans(4, standardize=True, random_state=0).fit(units)
