@@ -442,3 +442,10 @@ def test_the_rule_holds_on_a_weighted_sample():
     one = follow_lam(sample, 5, 3, False, [0.2, np.inf], 2).path
     other = follow_lam(Sample(X, 8 * sample.weights), 5, 3, False, [0.2, np.inf], 2).path
     np.testing.assert_allclose(one.gains, other.gains, rtol=1e-6)
+
+
+def test_a_path_says_in_words_what_was_chosen():
+    lams, gains = np.array([0.1, np.inf]), np.array([[2.0, 2.5], [1.0, 1.1]])
+    path = LamPath(lams, gains, np.full((2, 3), 1 / 3), 0, 4, 1200)
+    expected = "<LamPath: λ = 0.1 of 2 penalties, where 4 clusters of 1,200 rows gain 2.25 nats>"
+    assert repr(path) == expected

@@ -55,7 +55,7 @@ def test_a_run_whose_rows_are_not_on_disk_asks_for_a_reference(run, capsys):
     rows = np.load("fitted.npy")
     write_run("python", KMeans(3, random_state=0).fit(rows), rows, report=False)
     assert main(["monitor", "python", "quiet.npy"]) == 2
-    assert "rows in Python does not exist. Name the rows" in (told := capsys.readouterr().err)
+    assert "rows in Python does not exist. Give the rows" in (told := capsys.readouterr().err)
     assert "--reference DATA" in told
     assert main(["monitor", "python", "quiet.npy", "--reference", "fitted.npy"]) == 0
 

@@ -60,6 +60,11 @@ def predicted(folder, name, source, out, *options, run="run"):
     return read(place / out, **({"dtype": {"id": str}} if out.endswith(".csv") else {}))
 
 
+def index_of(source, out):
+    """Names of the columns that hold the index of the table."""
+    return ["index"] if source == "parts" and out.endswith(".csv") else []
+
+
 def check(found):
     assert found["cluster"].nunique() == 2
     assert found["cluster"].iloc[:30].nunique() == found["cluster"].iloc[30:].nunique() == 1
@@ -70,7 +75,7 @@ def check(found):
 @pytest.mark.parametrize("out", ["labels.csv", "labels.parquet"])
 def test_kept_columns_stand_beside_the_labels(folder, source, out):
     found = predicted(folder, f"{source} {out}", source, out, "--keep", "id,name,a")
-    assert found.columns.tolist() == ["id", "name", "a", "cluster"]
+    assert found.columns.tolist() == [*index_of(source, out), "id", "name", "a", "cluster"]
     assert found["id"].tolist() == people()["id"].tolist()
     assert set(found["name"]) == {'ä, "b"'}
     np.testing.assert_allclose(found["a"], people()["a"], rtol=1e-12)
@@ -125,7 +130,8 @@ def test_a_fit_writes_its_labels_as_a_table(folder, tmp_path, source, out, keep)
     read = pd.read_csv if out.endswith(".csv") else pd.read_parquet
     found = read(tmp_path / out)
     kept = people().columns.tolist() if keep == "all" else keep.split(",") if keep else []
-    assert found.columns.tolist() == [*kept, "cluster", "cluster_name"]
+    expected = [*index_of(source, out), *kept, "cluster", "cluster_name"]
+    assert found.columns.tolist() == expected
     labels = zarr.open_array(tmp_path / "run" / "labels.zarr", mode="r")[:]
     np.testing.assert_array_equal(found["cluster"], labels)
     if kept:
@@ -439,3 +445,14 @@ def test_formulas_and_control_characters_do_not_reach_csv_and_html(tmp_path):
     as_parquet = [*place[:3], f"{tmp_path}/labels.parquet"]
     assert main(["predict", f"{tmp_path}/run", f"{tmp_path}/rows.parquet", *as_parquet]) == 0
     assert pd.read_parquet(tmp_path / "labels.parquet")["=name"][:5].tolist() == names
+
+
+def test_labels_in_csv_have_the_stored_index(tmp_path):
+    rows = people().set_index(pd.Index(np.arange(90)[::-1] + 7, name="key"))
+    rows.to_parquet(tmp_path / "rows.parquet")
+    command = ["fit", str(tmp_path / "rows.parquet"), "--columns", "a,b,c", "-k", "2", *QUICK]
+    command += ["--model", "kmeans", "--no-pictures", "--quiet", "--out", str(tmp_path / "run")]
+    assert main([*command, "--labels", str(tmp_path / "labels.csv")]) == 0
+    found = pd.read_csv(tmp_path / "labels.csv", index_col="key")
+    joined = rows.sort_index().assign(cluster=found["cluster"]).loc[rows.index, "cluster"]
+    np.testing.assert_array_equal(joined, zarr.open_array(tmp_path / "run" / "labels.zarr")[:])

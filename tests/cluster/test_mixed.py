@@ -762,3 +762,14 @@ def test_an_infinity_among_missing_values_is_named_by_its_column():
     model = KMeans(2, distortion="mixed", missing="partial", random_state=0, n_init=1).fit(frame)
     with pytest.raises(ValueError, match=r"infinity: block 0, row 4 .*, feature 1 \('age'\)"):
         model.predict(frame.assign(age=frame["age"].where(frame.index != 4, np.inf)))
+
+
+def test_a_plan_refuses_columns_of_dates_as_the_fit_does():
+    frame = pd.DataFrame({"day": pd.date_range("2024-01-01", periods=60), "x": np.arange(60.0)})
+    model = KMeans(2, distortion="mixed")
+    for data in (frame, dd.from_pandas(frame, npartitions=2)):
+        for call in (model.fit, model.plan):
+            with pytest.raises(TypeError, match="X has dates in column 'day'"):
+                call(data)
+    both = KMeans(2, distortion="mixed", metric_params={"dates": ["day:trend", "day:season"]})
+    assert both.plan(frame).passes >= 1

@@ -707,3 +707,21 @@ def test_means_of_a_sample_leave_out_rows_without_a_cluster():
     means = means_of(model, model.cluster_sizes_, Sampled(X, model.labels_))
     np.testing.assert_allclose(np.sort(means.clusters[:, 0]), [0.5, 9.5])
     np.testing.assert_allclose([*means.overall, *means.variance], [5.0, np.nanvar(X)])
+
+
+def test_profiles_count_rows_and_measure_from_their_mean():
+    rows = table()[:, :3]
+    weights = np.full(len(rows), 7)
+    model = KMeans(2, standardize=True, random_state=0, n_init=1)
+    lazy = model.fit(da.from_array(rows, chunks=(50, -1)), sample_weight=weights)
+    assert Profiles.of(lazy).sizes is None
+    expected = Profiles.of(lazy).deviations
+    sparse = model.fit(sp.csr_array(rows))
+    order = [np.abs(Profiles.of(sparse).deviations - own).sum(axis=1).argmin() for own in expected]
+    np.testing.assert_allclose(Profiles.of(sparse).deviations[order], expected, atol=1e-6)
+
+
+def test_a_list_of_rows_is_written_as_a_run(tmp_path):
+    rows = table()[:, :3].tolist()
+    summary = write_run(tmp_path / "run", KMeans(2, random_state=0).fit(rows), rows, report=False)
+    assert summary["n_rows"] == len(rows)

@@ -1,0 +1,66 @@
+"""Each number that a fitted model shows is the one that its definition gives for the raw rows."""
+
+import warnings
+
+import dask
+import pytest
+from _shown import CHECKS, case_of, check_saved, check_updates
+from _shown_mixed import check_mixed, check_mixture, check_scores
+
+TOGETHER = 60
+
+
+@pytest.fixture(autouse=True)
+def _quietly_in_this_thread():
+    # Few rows and few iterations may well end in a warning that says so.
+    with dask.config.set(scheduler="sync"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def check_numbers(seed, folder):
+    case = case_of(seed).fit()
+    try:
+        for check in CHECKS:
+            check(case)
+        check_saved(case, folder)
+        takes_updates = "sparse" not in case.form and "raster" not in case.form
+        if takes_updates and case.kind != "cosine" and getattr(case.model, "polish", True):
+            check_updates(case, seed)
+    except BaseException as error:
+        error.add_note(str(case))
+        raise
+
+
+def run_all(seeds, check, *arguments):
+    """Check some inputs; an error names its seed."""
+    for seed in seeds:
+        try:
+            check(seed, *arguments)
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
+
+
+def test_a_few_models_show_the_numbers_of_their_definitions(tmp_path):
+    run_all(range(6), check_numbers, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("part", range(5))
+def test_many_models_show_the_numbers_of_their_definitions(part, tmp_path):
+    run_all(range(part * TOGETHER, (part + 1) * TOGETHER), check_numbers, tmp_path)
+
+
+OTHERS = pytest.mark.parametrize("check", [check_mixed, check_mixture, check_scores])
+
+
+@OTHERS
+def test_a_few_mixed_tables_mixtures_and_scores_have_right_numbers(check):
+    run_all(range(3), check)
+
+
+@pytest.mark.long
+@OTHERS
+def test_many_mixed_tables_mixtures_and_scores_have_right_numbers(check):
+    run_all(range(2 * TOGETHER), check)
