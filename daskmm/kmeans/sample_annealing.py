@@ -232,14 +232,25 @@ def annealed(search: Search) -> Search:
     above the critical power can lose small clusters that a good start had.
     """
     schedule = search.schedule
-    if search.exchanges and schedule.s0 == -np.inf and not _several(search):
-        schedule = replace(schedule, max_iter=min(FIRST_STEPS, schedule.max_iter))
+    alone = not _several(search) and search.found is None
+    if search.exchanges and schedule.s0 == -np.inf and alone:
+        return _until_first_exchange(search)
     wanted: list[Start] = [(start, schedule) for start in search.starts]
     if search.rows.update.hedged and schedule.s0 > -np.inf:
         wanted += [(start, search.hard_schedule) for start in search.starts]
     if search.found is not None:
         wanted.append((search.found, search.hard_schedule))
     return replace(search, runs=_run(search, wanted))
+
+
+def _until_first_exchange(search: Search) -> Search:
+    """Take a few hard steps from the only start, and exchange clusters after them."""
+    (start,) = search.starts
+    found = _between_exchanges(search, start, min(FIRST_STEPS, search.schedule.max_iter))
+    if found is None:
+        return replace(search, runs=[Run(search.rows.problem(1).start(start, -np.inf), "hard")])
+    exhausted = found.next_start is None
+    return replace(search, runs=[found.run], next_exchange=found.next_start, exhausted=exhausted)
 
 
 def restarted(search: Search) -> Search:
@@ -273,7 +284,7 @@ def exchanged(search: Search) -> Search:
         start = _with_exchange(search.rows, best.state)
     if start is None:
         return replace(search, exhausted=True)
-    found = _between_exchanges(search, start)
+    found = _between_exchanges(search, start, EXCHANGE_STEPS)
     if found is None:
         return search
     run, gain = found.run, best.last - found.run.last
@@ -290,9 +301,13 @@ def exchanged(search: Search) -> Search:
 
 
 def converged(search: Search) -> Search:
-    """Take hard steps from the cheapest run until it has converged."""
+    """Take hard steps from the cheapest run until it has converged.
+
+    The cost of the last state is found by the next stage, which takes steps over more rows.
+    """
     best, *others = cheapest(search.runs, len(search.runs))
-    (run,) = _run(search, [(best.state, search.relaxed_schedule(_steps_left(search)))])
+    schedule = replace(search.relaxed_schedule(_steps_left(search)), ends_at_means=False)
+    (run,) = _run(search, [(best.state, schedule)])
     if search.context.stopped is not None:
         return search
     # Later hard steps go to the means.
@@ -471,12 +486,14 @@ class Exchange:
         return later
 
 
-def _between_exchanges(search: Search, start: CenterState) -> Exchange | None:
+def _between_exchanges(
+    search: Search, start: FloatArray | CenterState, n_steps: int
+) -> Exchange | None:
     """Run `_exchange` as a task; return None if the user interrupted it."""
     rows, context = search.rows, search.context
     found: Exchange | None = context.journal.recall()
     if found is None:
-        schedule = replace(search.relaxed_schedule(EXCHANGE_STEPS), ends_at_means=False)
+        schedule = replace(search.relaxed_schedule(n_steps), ends_at_means=False)
         products = math.prod(rows.sample.rows.shape) * rows.n_clusters
         arguments = (start, schedule, time.perf_counter() - context.began)
         try:
@@ -489,7 +506,7 @@ def _between_exchanges(search: Search, start: CenterState) -> Exchange | None:
 
 
 def _exchange(
-    start: CenterState, schedule: Schedule, seconds: float, rows: SampledRows
+    start: FloatArray | CenterState, schedule: Schedule, seconds: float, rows: SampledRows
 ) -> Exchange:
     """Take a few hard steps, and exchange clusters (the task function)."""
     context = FitContext(began=time.perf_counter() - seconds, holds_interrupts=False)
