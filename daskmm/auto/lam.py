@@ -24,9 +24,9 @@ explain at most .64 of its numbers.
 **Mixed columns.** The null is the same rows without any dependence between columns (see
 :mod:`daskmm.kmeans.column_trials`). A column of flags or categories gains the part of its entropy
 that the clusters explain, H_g R_g, which is their mutual information: if clusters separate the two
-values of a noisy flag, it gains log 2, which is less than a number gains that they explain
-completely. Starts end in many local optima, and the clusters of one penalty often cost less at
-another penalty than all clusters that were found with it. So every penalty is judged by those
+values of a noisy flag, it gains log 2, which is less than the gain of a number that they explain
+completely. Starts end in many local optima: clusters found with one penalty often cost less at a
+second penalty than all clusters found with the second. So every penalty is judged by those
 clusters, among all starts of all penalties, for which its own objective is lowest.
 
 **Wide sparse rows.** Clusters are judged by features that they were not made with: the features are

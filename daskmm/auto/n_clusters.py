@@ -46,8 +46,8 @@ FloatArray = NDArray[np.float64]
 PLANNED_CLUSTERS, SOME_CLUSTERS = 40, 20
 # Largest number of rows of the sample that are used.
 SAMPLE_ROWS = 10_000
-# Mixed columns need at least this many rows without missing values. Rows of numbers are left out if
-# they lack more than this share of their values, as long as at least as many others remain.
+# Mixed columns need at least LEAST_WHOLE rows without missing values. Rows of numbers that lack
+# more than the share _MISSING of their values are left out if LEAST_WHOLE others remain.
 LEAST_WHOLE, _MISSING = 200, 0.25
 # Number of principal axes that are used.
 _AXES = 20

@@ -21,13 +21,13 @@ from daskmm.numerics.sparse_rows import SparseRows, fit_dense, zeroed
 
 # Number of rounds, and number of last rounds over which shares are averaged.
 _ROUNDS, _LAST = 8, 2
-# Number of directions per cluster: some show other differences than clusters, such as the number of
-# words.
+# Number of directions per cluster: more than one, as some directions do not separate clusters, but
+# show, e.g., how many words a row has.
 _DIRECTIONS = 2
 
 
 def without_unrelated(survey: Survey, n_clusters: int, seed: int) -> Survey:
-    """Treat a feature of wide sparse rows as constant if others predict it by chance only.
+    """Treat a feature of wide sparse rows as constant if others predict it no better than chance.
 
     Surveys of dense rows are not changed, nor are those of sparse rows that would be small as dense
     ones. If no feature is predicted, all are kept.

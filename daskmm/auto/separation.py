@@ -81,7 +81,7 @@ def _separation(rows: FloatArray, weights: FloatArray, rng: np.random.Generator)
 
 
 def _divided(rows: FloatArray, weights: FloatArray, rng: np.random.Generator) -> Merging:
-    """Divide rows by the first number of cells that shows gaps, or find the least overlap."""
+    """Divide rows into fewer and fewer cells until gaps show, or find the least overlap."""
     if len(rows) < 2 * _SMALL:
         return Merging({}, [])
     closest, white = WIDEST, whitened(rows, weights)

@@ -41,8 +41,7 @@ _TAIL, _WIDENING, _MOST_FAR = 0.02, 0.5, 0.05
 # Largest number of clusters in trials: with more, trials take longer than the fit.
 _MOST_CLUSTERS = 32
 # Standard deviations hardly differ if the largest is within this factor of all but a few small
-# ones.
-# Some embeddings have a few features that are 0 but for noise.
+# ones. Some embeddings have a few features that are 0 up to noise.
 _ALIKE, _FEW_SMALL = 2.0, 0.05
 # How much larger the gain of standardised features must be: as a share of the gain, and in nats.
 _CLEARLY, _CLEAR_NATS = 0.05, 0.05

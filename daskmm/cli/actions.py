@@ -380,7 +380,7 @@ def _watch(run: Run, place: Path, arguments: argparse.Namespace) -> Monitor:
         data = open_for(run.model, reference, keep=keep, **_format(arguments))
     except FileNotFoundError as error:
         raise FileNotFoundError(
-            f"The reference is not there: {error} Name the rows that batches are compared with by "
+            f"The reference is not there: {error} Give the rows with which batches are compared by "
             "--reference DATA."
         ) from error
     if former is not None:

@@ -197,7 +197,7 @@ def _new_contents(path: Path) -> Iterator[Path]:
     # summary comes last, because it makes the folder a finished run.
     for new in sorted(folder.iterdir(), key=lambda new: new.name == SUMMARY):
         place = path / new.name
-        if place.is_dir():  # moved by a process that was killed in this loop
+        if place.is_dir():  # a process that was killed in this loop has moved it
             shutil.rmtree(place)
         new.replace(place)
     for left in _fresh_folders(path):

@@ -65,10 +65,10 @@ FloatArray = NDArray[np.float64]
 
 # Number of starts if annealing happens in memory (it is 1 if each iteration reads streamed data),
 # and largest number of centres of all starts together: with more clusters, starts differ less and
-# take longer. If clusters are exchanged, a start gains more than several starts do.
+# take longer. If clusters are exchanged, the exchanges gain more than several starts do.
 STARTS_IN_MEMORY, CENTERS_OF_STARTS, CENTERS_WITH_EXCHANGE = 8, 2048, 256
-# Seed of the trials that choose the scale. If all rows are in the sample, they get the same scale
-# for any `random_state`, and so does a fit from given centres.
+# Seed of the trials that choose the scale. It is fixed: if all rows are in the sample, their scale
+# is the same for any `random_state`, and in a fit from given centres.
 SCALE_SEED = 0
 
 

@@ -144,9 +144,9 @@ class CenterClusterer(CenterParameters, NearestCenter):
     def _update(
         self, survey: Survey, n_clusters: int, seed: int, lazy: bool, journal: Journal
     ) -> tuple[Update, dict[str, Any], CenterState | None]:
-        """Return the update of the MM steps, its fitted attributes, and one more start or None.
+        """Return the update of the MM steps, its fitted attributes, and a further start if any.
 
-        The start is the clusters found while a parameter of the update was chosen.
+        The further start is the clusters found while a parameter of the update was chosen.
         """
         relocates = self.empty_cluster == "farthest"
         return PowerUpdate(survey.distortion, survey.partial, relocates), {}, None
@@ -413,7 +413,7 @@ class CenterClusterer(CenterParameters, NearestCenter):
         return values_of_table(self, X, function, *shared, name=name, columns=k)
 
     def score_samples(self, X: Any, feature_dim: str | None = None) -> Any:
-        """Compute how well each row belongs to its cluster: the lower, the more of an outlier.
+        """Compute how well each row belongs to its cluster; outliers have the lowest scores.
 
         Parameters
         ----------

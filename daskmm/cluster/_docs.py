@@ -51,12 +51,12 @@ max_clusters : int, optional
 init : {"k-means++", "k-means||", "random"}, array of shape (n_clusters, n_features) or fitted \
 model, default="k-means++"
     How the starting centres are found. "k-means++" is greedy k-means++ on a sample drawn in the
-    first pass (for 256 clusters or more, first within coarse cells of its rows, which takes a small
-    share of the fit); "k-means||" is scalable k-means++, which makes six passes of its own;
-    "random" takes random rows of that sample; an array gives centres in the input's units. A fitted
-    model gives its centres and feature weights, and the fit continues at the power with which the
-    model ended: by Lloyd steps if it was polished. Where the estimator is cloned, put the model
-    into a ``sklearn.frozen.FrozenEstimator``.
+    first pass (for 256 clusters or more, it first chooses within coarse cells of the rows, which is
+    fast); "k-means||" is scalable k-means++, which makes six passes of its own; "random" takes
+    random rows of that sample; an array gives centres in the input's units. A fitted model gives
+    its centres and feature weights, and the fit continues at the power with which the model ended:
+    by Lloyd steps if it was polished. Where the estimator is cloned, put the model into a
+    ``sklearn.frozen.FrozenEstimator``.
 """,
     "warm_start": """
 warm_start : bool, default=False

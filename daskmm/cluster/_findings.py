@@ -15,7 +15,8 @@ from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 
-# Kinds of statistics, in their order, and the share of the level that each kind gets.
+# Kinds of statistics, in their order, and the share of the probability of a false alarm that each
+# kind gets.
 KINDS = {"column": 0.6, "missing": 0.05, "share": 0.1, "cost": 0.05, "column in cluster": 0.2}
 
 

@@ -34,7 +34,7 @@ from daskmm.numerics.rows import (
 
 FloatArray = NDArray[np.float64]
 
-# Weights of rows add up to their sum, and zeros to zero, but for rounding.
+# Relative error of sums of weights, and of sums whose terms cancel.
 _ROUNDING = 1e-12
 
 
@@ -177,8 +177,9 @@ def attributes_of_clusters(
     if means.distortion.degree != 1:
         # The centre of a cluster without rows may have been moved.
         of_rows = coordinates.to_input(means.centers)
-        # A mean of zeros is a sum of rounding errors, which names and tables would show. They are
-        # relative to the origin of the coordinates and to the values; one cluster may be far away.
+        # The mean of zeros may be a rounding error, which names and tables would show. The error is
+        # relative to the origin of the coordinates and to the usual size of means: a median, as one
+        # cluster may be far away.
         origin = np.abs(coordinates.to_input(np.zeros((1, means.centers.shape[1]))))
         usual = np.sort(np.abs(of_rows), axis=0)[(len(of_rows) - 1) // 2]
         least = _ROUNDING * (origin + usual)

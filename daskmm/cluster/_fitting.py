@@ -32,7 +32,7 @@ _PRIVATE = ("_n_features_out", "_block_labels", "_sparse_rows", "_variance")
 
 
 def is_fitted_name(name: str) -> bool:
-    """Return whether a fit sets an attribute, which is not a parameter or one of scikit-learn's."""
+    """Return whether fits set an attribute; parameters and scikit-learn's own are excluded."""
     return (name.endswith("_") and not name.startswith("_")) or name in _PRIVATE
 
 
@@ -63,7 +63,7 @@ def set_fitted(model: BaseEstimator, *found: Mapping[str, Any]) -> None:
 
 
 def drop_labels(model: BaseEstimator) -> None:
-    """Delete what describes the rows of an earlier fit, and not those of an updated model."""
+    """Delete the attributes of an updated model that describe only the rows of its fit."""
     for name in ("labels_", "_block_labels", "_variance"):
         model.__dict__.pop(name, None)
 

@@ -37,9 +37,10 @@ from daskmm.storage.records import read_state, registered, write_state
 
 FloatArray = NDArray[np.float64]
 
-# Shares of the level for tests of the latest batch, of half a season and of a season of batches.
+# Shares of the probability of a false alarm (`level`) for tests of the latest batch, of the latest
+# half season, and of the latest season of batches.
 _SHARES = (0.1, 0.3, 0.6)
-# Share of the level for the first looks; the rest is spread over a year of daily looks.
+# Share of `level` for the first looks, and the number of days over which the rest is spread.
 _FIRST, _YEAR = 0.25, 365
 
 # Largest number of values that are kept of known batches.
@@ -70,7 +71,7 @@ class Monitor:
         Statistics of the latest batches. A statistic that a look found to differ is moved to the
         limit of what chance allows, so that a bad batch does not spoil the later forecasts.
     looks : list of Look
-        All looks so far, the latest last.
+        Results of all looks so far, the latest last.
     latest : ndarray of shape (n_statistics,) or None
         Statistics of the latest look.
     jumps : ndarray of shape (2, n_statistics) or None

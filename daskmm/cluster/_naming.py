@@ -222,8 +222,8 @@ class _Naming:
         for most in range(_USUAL + 1, _MOST + 1):
             for cluster in chain(*_alike(names)):
                 names[cluster] = self._named(cluster, most)
-        # Clusters with the same long name may have no usual feature in common. They get their usual
-        # names first, and then those that are alike get a mean.
+        # Clusters with the same long name may have had different usual names: the first round goes
+        # back to these. The second round adds the mean of a feature to names that are still alike.
         for _ in range(2):
             for group in _alike(names):
                 for cluster in group:

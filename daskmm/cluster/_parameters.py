@@ -50,7 +50,7 @@ METRIC: Constraints = {
 
 # s0="auto": the first power is at most −1.
 HARMONIC = -1.0
-# φ can be as large as k^(−1/s); if the logarithm of that exceeds this limit, its sums overflow.
+# φ can be as large as k^(−1/s); if the logarithm of that exceeds this limit, sums of φ overflow.
 _LARGEST_LOG = 600.0
 # Least number of clusters with which the starts of small tables differ enough to be worth
 # recombining: this lowers the cost of unequal or heavy-tailed clusters by 1 to 4 %, but not at all

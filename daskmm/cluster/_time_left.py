@@ -14,15 +14,16 @@ from daskmm.mean_shift.costs import FULL_SWEEPS
 from daskmm.mm.driver import CALM_ITERATIONS as CALM_STEPS
 from daskmm.mm.driver import IterationRecord, Run
 
-# Before any change is known, this number of hard steps is assumed to be left. Until more changes
-# are known, they are assumed to fall with this exponent (measured: 1.3 to 2).
+# Number of hard steps that are assumed to be left before any change of the objective is known, and
+# exponent with which the changes are assumed to fall until more are known (measured: 1.3 to 2).
 _FIRST_STEPS, _FALL = 10, 1.4
 # Share of its iterations that an annealing is assumed to have left when it takes longer than
 # planned.
 _LATE = 0.15
 # Share of a stage after which only its own pace predicts the rest.
 _TELLING = 0.2
-# This share of the planned seconds counts as measured before any stage has ended, as planned.
+# Before any stage has ended, this share of the planned seconds counts as if it had passed as
+# planned.
 _TRUST = 0.02
 
 
@@ -57,7 +58,7 @@ class TimeLeft:
         the stage that is done, or any other result. `now` is in seconds on any clock.
         """
         if self._planned and stage not in self._planned:
-            return  # this is part of the stage before
+            return  # it counts as part of the stage before it
         share = 0.0 if found is None else self._share_of(found)
         if found is None:
             self._times[stage] += 1

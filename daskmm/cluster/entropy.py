@@ -67,7 +67,7 @@ class EntropyPowerKMeans(EntropyParameters, CenterClusterer):
         variance and ``inf`` (for wide sparse rows .25, .5, 1, 2 and 4) by the information gain over
         noise (see Notes), on the sample of the first pass. It gives no weight to features in which
         fewer rows than a tenth of an average cluster differ from the commonest value, nor, in wide
-        sparse rows, to features that others predict by chance only (see Notes). For
+        sparse rows, to features that others predict no better than chance (see Notes). For
         ``distortion="manhattan"``, "auto" is half the variance. For "mixed", the spread that all
         columns have in common takes the place of the variance, and the noise is a table with the
         same columns, made independent of each other. Each λ is judged by the clusters that are best

@@ -550,7 +550,7 @@ class GaussianMixture(MixtureParameters, DensityMixin, MMClusterer):
         )
 
     def score_samples(self, X: Any) -> Any:
-        """Compute the log-likelihood of each row: the lower, the more of an outlier.
+        """Compute the log-likelihood of each row; outliers have the lowest values.
 
         Parameters
         ----------

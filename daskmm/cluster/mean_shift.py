@@ -195,8 +195,8 @@ class WeightedBlurringMeanShift(ShiftParameters, NearestCenter):
     cluster whose mode is nearest in the learned metric, and do not move this mode. If such groups
     hold more than a tenth of the rows, they stay as they are, since then the bandwidth is too
     small. Integer sample weights count as rows. Far rows may share a micro-cluster only because
-    there are few micro-clusters; they do not count together: one row of each micro-cluster counts,
-    and only those of its other rows that are within reach of a kernel at its centre.
+    there are few micro-clusters. So the size of a group counts, for each of its micro-clusters, one
+    row and the other rows within reach of a kernel at its centre.
 
     **Columns of few values.** Rows that are equal in a feature need not move in it, so that a flag,
     or a column in which nearly all rows are equal, would get all weight even if it shows no
@@ -213,8 +213,8 @@ class WeightedBlurringMeanShift(ShiftParameters, NearestCenter):
     missed. One hard step moves all centres to the means of their rows. Each micro-cluster keeps the
     weight and the variances of its rows. Kernel sums over rows that are spread normally around a
     centre have a closed form, so the compression requires no other bandwidth or weights. Then the
-    micro-clusters are blurred with these weights, and each row gets the label of its micro-cluster,
-    also far rows.
+    micro-clusters are blurred with these weights, and each row, far ones included, gets the label
+    of its micro-cluster.
 
     With integer sample weights, the fit is the same as with as many copies of each row. If a weight
     v is not an integer and a row does not count as its own neighbour, min(v, 1) of its weight is

@@ -240,8 +240,7 @@ class ClusterTree(ClusterMixin, BaseEstimator):
         levels, first = self._checked()
         root = clone(first).set_params(n_clusters=levels[0])
         top = root.plan(X, feature_dim, measure=measure)
-        # The pass of a level costs as much as a hard step with as many leaves as the level has
-        # clusters.
+        # The pass of a level costs as much as a hard step with one leaf per cluster of the level.
         levels_of = [
             self._leaves(root, np.zeros((n_clusters, 1)), 0).plan(X, feature_dim, measure=measure)
             for n_clusters in np.cumprod(levels)
@@ -321,7 +320,7 @@ class ClusterTree(ClusterMixin, BaseEstimator):
     def _centers_of_levels(self, fitted: FittedCenters) -> list[NDArray[np.float64]]:
         """Return, for each level, the mean of each cluster's leaves in the model's coordinates."""
         leaves, found = fitted.state.centers, []
-        # Empty leaves count where all leaves of a cluster are empty.
+        # Empty leaves count only if all leaves of a cluster are empty.
         sizes = np.maximum(self.leaves_.cluster_sizes_, np.finfo(float).tiny)
         for level in range(len(self.parents_) + 1):
             above = self.ancestors(level)

@@ -28,8 +28,8 @@ _REMEDY = (
 )
 
 
-# How to get a stream from types that offer none, by a method that identifies them: polars'
-# LazyFrame, and pyarrow's Dataset (which would read four files ahead by itself) and Scanner.
+# How to get batches from types without an Arrow stream. A method identifies each type: polars'
+# LazyFrame, pyarrow's Dataset (which would read four files ahead by itself) and pyarrow's Scanner.
 _STREAMS: dict[str, Any] = {
     "collect_batches": lambda X: itertools.chain([X.head(0).collect()], X.collect_batches()),
     "scanner": lambda X: [X.scanner(fragment_readahead=1).to_reader()],
@@ -54,8 +54,7 @@ def frame_of(X: Any, names: Sequence[str] | None = None) -> Any:
     """Return a table as a pandas frame.
 
     The table has an Arrow stream, or is a polars LazyFrame, a pyarrow Dataset or a Scanner. `names`
-    are the columns to return, if the table has any of them; by default (and otherwise) all are
-    returned.
+    are the columns to return. All are returned by default, and if the table has none of these.
 
     It raises ValueError if the table has no columns, repeated names or nested values, or if a
     stream was read before, and ImportError without pandas or pyarrow.

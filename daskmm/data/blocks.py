@@ -35,9 +35,9 @@ _FEW_BLOCKS = 16
 # Blocks of wide tables have at least this many rows, since the sums of a block take as much memory
 # as a few of its rows.
 _WIDE_ROWS = 128
-# A pass visits small consecutive lazy blocks in one call, of at most _MEMORY_ELEMENTS elements in
-# all, as long as _JOINED_BLOCKS calls remain, which keep as many threads busy. Results depend on
-# which blocks are visited together, so only the chunks decide about it.
+# A pass visits small consecutive lazy blocks in one call, of at most _MEMORY_ELEMENTS elements
+# together. At least _JOINED_BLOCKS calls remain, to keep as many threads busy. Results depend on
+# which blocks are visited together, so the rule depends on the chunks only.
 _JOINED_BLOCKS = 64
 # Blocks of sparse rows in memory have at least this many entries for each feature.
 _SPARSE_ENTRIES_PER_FEATURE = 20
@@ -229,7 +229,7 @@ def check_dtype(dtype: np.dtype, name: str) -> None:
 
 
 def refuse_masked(array: Any, name: str, where: str = "") -> None:
-    """Raise ValueError if an array has masked values, naming the first one."""
+    """Raise ValueError for the first masked value of an array."""
     if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
         row = int(np.argwhere(np.ma.getmaskarray(array))[0, 0])
         place = f"row {row}" if not where else f"{where}, row {row} of the block"
@@ -388,7 +388,7 @@ class Position(NamedTuple):
         return f"{place} (row {self.start + row} of the data)" if self.known else place
 
 
-_FIRST = Position(0, 0)  # of a table that is one block
+_FIRST = Position(0, 0)  # position of a table that is one block
 
 
 @dataclass(frozen=True)

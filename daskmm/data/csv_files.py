@@ -220,7 +220,7 @@ def estimated_rows(path: str, encoding: str | None = None) -> tuple[int | None, 
         return None, zipped
     n_bytes: float = sum(system.size(place) for system, place in map(_system, files))
     of_head, of_rows = (len(part.encode(encoding)) for part in (head, "".join(lines)))
-    if zipped:  # small files are compressed less, so their headers are counted by their share
+    if zipped:  # small files are compressed less, so headers count by their share of the text
         n_bytes *= _bytes_per_zipped_byte(files[0]) * of_rows / of_head
     else:
         n_bytes -= len(files) * (of_head - of_rows)  # headers may be long
@@ -424,7 +424,7 @@ def _number(field: str, decimal: str) -> float | None:
 
 
 def _value(field: str, kind: str, decimal: str) -> str | float | None:
-    """Return the value of a field of a column of a kind; None if the field does not fit it."""
+    """Return the value of a field, given the kind of its column; None if it does not fit."""
     if kind == "text":
         return field
     if kind == "numbers":

@@ -161,7 +161,7 @@ def open_data(
         return open_cube(text, component, feature_dim, columns, chunks)
     if feature_dim is not None:
         raise ValueError(
-            f"{text} is no NetCDF file and no zarr group, which alone have a feature_dim."
+            f"{text} is no NetCDF file and no zarr group; feature_dim is only for these."
         )
     if kind in ("csv", *_FRAMES.values()):
         if chunks != "auto":
@@ -243,11 +243,11 @@ def column_names(
 
 
 def stored_index(path: str, frame: Any) -> Any:
-    """Return whether the index of a frame of parquet files has the labels that pandas stored.
+    """Return whether pandas stored the index of these files, or the RangeIndex to restore.
 
-    Otherwise the index counts the rows of each partition, or what it held is a column by now. The
-    result is a RangeIndex if pandas stored one that does not count the rows of the only file from
-    0: dask leaves it out of files that it divides.
+    The result is False if the index only counts the rows of each partition, or has become a column.
+    It is a RangeIndex if pandas stored one in the only file, other than the default from 0 on: dask
+    drops it from files that it divides.
     """
     if not is_parquet(path):
         return False

@@ -21,8 +21,8 @@ _ROUNDING = 1e-6
 def numbering_features(rows: NDArray, n_rows: int) -> list[int]:
     """Return the features whose integers grow from row to row, or differ in all of many rows.
 
-    `rows` are a sample of the table's `n_rows` rows, in their order. There are no such features if
-    all are like that: then no feature stands out as an identifier.
+    `rows` are a sample of the table's `n_rows` rows, in their order. If all features are like that,
+    none is returned, since none stands out as an identifier.
     """
     if len(rows) < _LEAST_NUMBERED:
         return []

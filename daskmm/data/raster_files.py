@@ -131,7 +131,7 @@ def is_dataset(path: str) -> bool:
     try:
         node = zarr.open(zarr_store(path), mode="r")
         arrays = [] if isinstance(node, zarr.Array) else [one for _, one in node.arrays()]
-    except Exception:  # whoever opens the path raises the error
+    except Exception:  # opening the path raises the error later
         return False
     grids = [_dims(one) for one in arrays if one.ndim > 1]
     return len(grids) > 1 and None not in grids[0] and len(set(grids)) == 1

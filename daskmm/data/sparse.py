@@ -11,8 +11,8 @@ from scipy.sparse import csr_array, issparse, vstack
 
 from daskmm.numerics.sparse_rows import SparseRows, canonical
 
-# Bytes of the index of a stored value, and the share of stored values that is assumed where it is
-# unknown before reading.
+# Bytes of the index of a stored value, and the share of values that are assumed to be stored if
+# this is unknown before reading.
 INDEX_BYTES, _ASSUMED_SHARE = 4, 0.05
 # Attribute of dask arrays for the mean number of stored values per row.
 _STORED = "_daskmm_stored_per_row"

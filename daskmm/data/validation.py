@@ -44,7 +44,7 @@ def check_domain(
 
 
 def check_empty(block: Block, distortion: Distortion | type[Distortion]) -> None:
-    """Raise ValueError, naming the first, if rows of a block have a weight but no distances.
+    """Raise ValueError for the first row of a block that has a weight but no distances.
 
     Such rows are those without any value or, for the cosine distance, those of zeros.
     """

@@ -127,7 +127,7 @@ def _listed(array: zarr.Array, keys: Sequence[str]) -> list[int | None]:
 def packing_of(array: zarr.Array) -> str:
     """Return how xarray packed the values of an array, in words; "" if they are as stored."""
     told = {name: array.attrs[name] for name in _PACKING if name in array.attrs}
-    if isinstance(fill := told.get("_FillValue"), str):  # floats are stored so in zarr 3
+    if isinstance(fill := told.get("_FillValue"), str):  # zarr 3 writes floats in this form
         told["_FillValue"] = np.frombuffer(base64.b64decode(fill), "<f8").tolist()[0]
     return ", ".join(f"{name} {value}" for name, value in told.items() if value == value)
 

@@ -176,7 +176,7 @@ class Totals:
         return np.append(sums, weight), np.append(allowed, _OF_WEIGHT * weight)
 
     def of_first_step(self, found: FloatArray, reach: float) -> tuple[FloatArray, FloatArray]:
-        """Return sums and tolerances as `of_rows`, given those of the first hard step.
+        """Return sums and tolerances as `of_rows` does, given the sums of the first hard step.
 
         The step may use other coordinates. `reach` is the weight times the root of the rows' mean
         squared distance from their mean.

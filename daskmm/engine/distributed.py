@@ -66,9 +66,9 @@ _LARGE_BYTES = 4 << 20
 # Passes that take fewer seconds have one task per worker. The value is dask's default of
 # ``distributed.adaptive.target-duration``: adaptive clusters do not grow for less work.
 _BRIEF_SECONDS = 5.0
-# Most seconds between two checks that a cluster has workers.
+# Most seconds between two checks whether a cluster has workers.
 _LOOK_SECONDS = 1.0
-# Most seconds between two checks that paused workers do not hold up a computation.
+# Most seconds between two checks whether paused workers hold up a computation.
 _LOOK_AT_PAUSES_SECONDS = 5.0
 # A worker has nothing to do for tasks in these states.
 _RESTING = {"memory", "error", "released", "long-running"}
@@ -77,9 +77,9 @@ _RESTING = {"memory", "error", "released", "long-running"}
 class ClusterLostError(RuntimeError):
     """A distributed cluster has lost all workers or its scheduler, and none came back in time.
 
-    It is also raised if dask has paused all workers that have tasks, because their memory is nearly
-    full, for as long. The time is dask's configuration value ``daskmm.lost-cluster-timeout``, by
-    default 5 minutes. It can be set, e.g. by
+    It is also raised if all workers that have tasks stay paused for that time, because their memory
+    is nearly full. The time that a cluster gets is dask's configuration value
+    ``daskmm.lost-cluster-timeout``, by default 5 minutes. It can be set, e.g. by
     ``dask.config.set({"daskmm.lost-cluster-timeout": "30s"})``, and also holds for clusters that
     have not got their first worker yet.
     """
@@ -184,9 +184,9 @@ def reduce_on(
             for again, spare in (("skipped", graph.spare), ("skipped-twice", None)):
                 if not sums.skipped:
                     break
-                # Calls were skipped because their persisted blocks were moved, or lost and made
-                # again (the new tasks have them as inputs), or because the worker that had taken
-                # over calls of a slow one was lost.
+                # Calls are skipped for three reasons: their persisted blocks were moved; the blocks
+                # were lost and made again (the new tasks have them as inputs); or a worker that had
+                # taken over calls of a slow one was lost.
                 graph.home = None
                 grouping = _grouping_on(client, graph, call).of_calls(sums.skipped)
                 tasks = GroupTasks(graph.nodes, graph.arguments, grouping, True)
@@ -260,8 +260,8 @@ def _grouping_on(client: Any, graph: TaskGraph, call: bytes) -> Grouping:
     """Group the calls of a graph for the workers that the cluster has now.
 
     Short passes have one task per worker, because the scheduler's time counts there; long ones have
-    several per thread. Large records are few: each worker makes one or two. Nothing waits for
-    workers here, since a cluster that adapts starts them only for tasks that wait.
+    several per thread. If records are large, each worker makes only one or two. This function does
+    not wait for workers, since an adaptive cluster starts them only for waiting tasks.
     """
     threads: Mapping[str, int] = client.sync(_answered, client)
     if not graph.futures:
@@ -311,7 +311,7 @@ def _with_retries(
     del finished
     raise RestartedError(
         f"Workers, or blocks that were persisted on them, were lost in each of {ATTEMPTS} attempts "
-        f"at one pass ({name}), and not by any single block. Persist frames by their own method, "
+        f"at one pass ({name}); no single block is the cause. Persist frames by their own method, "
         "frame.persist(). The workers' logs say more."
     )
 

@@ -68,7 +68,8 @@ _UNEVEN = 4.0
 _EXACT_INTEGER = 1 << 53
 _EXACT_TILE_ROWS = 1000
 # The origin of a feature is the median of about _ROWS_OF_ORIGIN rows if the mean is more than
-# _FAR_MEAN times as far from it as the typical row: rows minus the mean would lose 20 bits or more.
+# _FAR_MEAN times as far from it as the typical row, since rows minus the mean would then lose 20
+# bits or more.
 _ROWS_OF_ORIGIN, _FAR_MEAN = 256, 2.0**20
 
 
@@ -83,8 +84,9 @@ class Survey:
     # feature. If values are missing, the squared deviations of the others are divided by the weight
     # of all rows.
     variance: FloatArray
-    # Rows of positive weight, drawn without replacement, in the model's coordinates. They are drawn
-    # uniformly and keep their sample weights, or by distance and get larger weights (see `_Draw`).
+    # Rows of positive weight, drawn without replacement, in the model's coordinates. If they are
+    # drawn uniformly, they keep their sample weights; if they are drawn by distance, they get
+    # larger weights (see `_Draw`).
     sample: Sample
     # A larger sample that contains `sample`, in the input's units and dtype; None for tables that
     # are not much larger.
@@ -289,7 +291,8 @@ def _model_coordinates(
 def _origin(mean: FloatArray, rows: NDArray) -> FloatArray:
     """Return the mean of each feature, or the median of some rows where far values move the mean.
 
-    The mean of 3,000 rows is 3e146 if one value is 1e150; the others minus this have no digits.
+    For example, one value of 1e150 among 3,000 rows moves their mean to 3e146, and subtracting it
+    would leave no digits of the others.
     """
     rows = np.where(np.isnan(rows := rows.astype(np.float64)), mean, rows)
     middle = np.median(rows, axis=0)

@@ -301,7 +301,7 @@ def _merged(
     while len(records) > most:
         level += 1
         merged: list[Key] = []
-        # Each task that merges first records gets equally many, and no other task gets more.
+        # First records are shared equally among tasks; each other task merges as many at most.
         n_tasks = -(-n_first // width)
         starts = [n_first * task // n_tasks for task in range(n_tasks)]
         others = max(2, n_first // n_tasks) if n_tasks else width

@@ -150,7 +150,7 @@ def packs(n_calls: int, n_groups: int) -> Groups:
 
 
 def shares(calls: Sequence[int], n: int) -> Groups:
-    """Divide calls into at most `n` shares that leave few records if the calls are a subtree."""
+    """Divide calls into at most `n` shares, which have few records if the calls are a subtree."""
     return tuple(calls[cut[0] : cut[-1] + 1] for cut in packs(len(calls), n))
 
 

@@ -80,7 +80,7 @@ class Moments:
         held = each > 0
         at, x, each = rows.indices[held], rows.data[held].astype(np.float64), each[held]
         counts = np.bincount(at, minlength=p)
-        # Features with zeros that are not stored.
+        # A feature with fewer stored values than rows has zeros.
         lowest = np.where(counts < n_positive, 0.0, np.inf)
         highest = np.where(counts < n_positive, 0.0, -np.inf)
         np.minimum.at(lowest, at, x)

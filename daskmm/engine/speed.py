@@ -55,7 +55,7 @@ def loading_seconds(layout: Layout, threads: int) -> float:
 
 
 def with_measured_loading(table: NDArray | da.Array, layout: Layout) -> Layout:
-    """Load a block of a lazy table twice; return its layout with the seconds of a byte.
+    """Load a block of a lazy table twice; return the layout with the seconds that a byte takes.
 
     The first time is not counted, since it opens files and imports packages. If a cluster is
     active, one of its workers loads, since its access to the data may differ from that of this

@@ -303,7 +303,7 @@ def run_pickled(group: bytes, name: str, call: bytes | Parcel, *inputs: Any) -> 
 
 
 def load_pickled(group: bytes, *inputs: Any) -> list[Any]:
-    """Return the arguments of all calls of a pickled group, one after the other, to be kept."""
+    """Return a list of the arguments of all calls of a pickled group, which its worker keeps."""
     loaded = unpacked(group)
     values = dict(zip(loaded.inputs, inputs, strict=True))
     with memory_recycled(), contextlib.closing(_loaded(loaded.calls, _Loader(values))) as calls:

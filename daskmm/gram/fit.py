@@ -147,7 +147,7 @@ def _swept(fit: KernelFit) -> KernelFit:
     return replace(fit, result=outcome)
 
 
-# One start, or a schedule without polish, is annealed exactly.
+# Annealing is exact if there is a single start, or if no hard steps follow it.
 MEMBERSHIPS = (
     Stage("starting centres", _started, GramCosts.starts),
     Stage(

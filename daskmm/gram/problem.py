@@ -88,7 +88,7 @@ class KernelProblem:
         return self.grams.n_passes
 
     def start(self, start: FloatArray | KernelState, s: float) -> KernelState:
-        """Return the state at given memberships, or at the end of another problem."""
+        """Return a given state, or that of given memberships, with the power `s`."""
         if isinstance(start, KernelState):
             return replace(start, s=s)
         n_kernels = len(self.grams)

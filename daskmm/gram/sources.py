@@ -23,7 +23,7 @@ from daskmm.storage.remote import local_path
 
 FloatArray = NDArray[np.float64]
 
-# A choice is a text, also in checkpoints, that begins with one of these words.
+# A choice is a text that begins with one of these words; checkpoints hold this text.
 _MEMORY, _RECOMPUTED, _STORED_FOR_NOW = "memory", "recomputed", "stored for this fit"
 # Means and scales that differ by at most this share are equal up to rounding.
 _SAME = 1e-12

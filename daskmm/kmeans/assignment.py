@@ -63,7 +63,8 @@ def blockwise(
             with np.errstate(over="ignore", invalid="ignore"):  # the checks report errors
                 z = fast_rows(coordinates.to_model(some))
                 tile = distortion.tile(z, partial)
-                # The sum of all terms is faster; it may overflow though those of the rows do not.
+                # Testing the sum of all terms is faster. It may overflow though the sums of single
+                # rows do not.
                 finite = np.isfinite(tile.terms.sum()) or np.isfinite(tile.terms.sum(axis=1)).all()
         except ValueError:
             # A callable kernel may refuse values itself, but cannot name the row.

@@ -24,10 +24,11 @@ from daskmm.numerics.sums import Sums
 
 FloatArray = NDArray[np.float64]
 
-# The power of memberships is chosen from at most this many distances, rows, and values of rows.
+# Largest numbers of distances, of rows and of their values from which the power of memberships is
+# chosen.
 _DISTANCES, _MOST_ROWS, _VALUES = 1 << 18, 1_000, 1 << 22
-# The profile of a fit is computed from at most this many rows of its sample. Fewer rows are taken
-# if they have more than this many distances to all centres, but at least this many per cluster.
+# The profile of a fit is computed from at most this many rows of its sample, with at most this many
+# distances to centres, but from at least this many rows per cluster.
 _ROWS_OF_PROFILE, _PRODUCTS_OF_PROFILE, _ROWS_PER_CLUSTER = 20_000, 5_000_000, 8
 # 2^64 divided by the golden ratio.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -136,7 +137,7 @@ class DistanceProfile(NamedTuple):
 
 
 def limit_of(relative: FloatArray, share: float) -> float:
-    """Return the relative distance that at most a share of a profile's rows exceeds."""
+    """Return the relative distance that at most the given share of a profile's rows exceeds."""
     values, shares = relative
     place = int(np.searchsorted(shares, (1.0 - share) * (1 - 1e-12)))
     return float(values[min(place, len(values) - 1)])

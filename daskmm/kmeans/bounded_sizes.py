@@ -27,14 +27,15 @@ from daskmm.numerics.sparse_rows import dense
 
 FloatArray = NDArray[np.float64]
 
-# Largest number of rounds, and hard steps after the divisions of a round: two in memory, and one
-# where each of them reads the table.
+# Largest number of rounds of divisions, and number of hard steps after a round: two for rows in
+# memory, and one if each step reads the table.
 MOST_ROUNDS = 12
 STEPS, STEPS_STREAMED = 2, 1
 # Number of rows on which a cluster is divided, and number of light clusters that may be merged for
 # each division.
 _MOST_ROWS, _CANDIDATES = 4096, 8
-# Number of partners that a light cluster may have, and of entries in a tile of merger costs.
+# Number of clusters with which a light cluster may be merged, and of entries in a tile of merger
+# costs.
 _PARTNERS, _TILE = 4, 1 << 20
 # Merged clusters weigh at most this share of the bound, since later steps may add rows.
 _ROOM = 0.95

@@ -299,7 +299,7 @@ class KeptBounds:
             return start
         if start.bounds is None or (listed and start.bounds.lists is None):
             start.bounds = Bounds.of(self._n_rows, listed)
-        # Partial distances exclude more than bounds of the step before.
+        # Partial distances exclude more centres than the bounds of the step before do.
         afresh = listed or state.directions is not None
         start.bounds.expect(state.prepared, near=listed and state.near, afresh=afresh)
         return start

@@ -134,7 +134,8 @@ def divided(
     have parts.
     """
     k = len(state.centers)
-    # Parts are not known before the pass. No cluster draws more than twice the mean number of rows.
+    # The pass draws rows before the number of parts of each cluster is known. No cluster draws more
+    # than twice the mean number of rows.
     most = 2 * ROWS_PER_CLUSTER * -(-n_clusters // k)
     found = passes.reduce(DrawnRows.of_block, coordinates, state, most, seed)
     parts, drawn = shared_out(_shares(found, by), n_clusters), found.merged()
@@ -220,9 +221,9 @@ def labels_along_tree(
 ) -> NDArray[np.int32]:
     """Walk down a tree of clusters with each row of one block, to the nearest part at each level.
 
-    `levels` are the clusters of all levels, the last of which are
-    the leaves; `parents` has, for each level below the first, the cluster of the level above that
-    contains each cluster. `above` is the cluster of the wanted level that contains each leaf.
+    `levels` has the clusters of each level; the last level has the leaves. `parents` has, for each
+    level below the first, the cluster of the level above that contains each cluster. `above` is the
+    cluster of the wanted level that contains each leaf.
     """
     labels = labels_of(block, coordinates, levels[0])
     for state, own in zip(levels[1:], parents, strict=True):

@@ -67,9 +67,9 @@ def candidates_by_cells(
     """Return candidates for the centres, and the weight of the rows nearest to each.
 
     Rows are in the model's coordinates, have no missing values and positive weights, and are more
-    than `PARTITIONS` per cluster. Candidates are at most `n_partitions` per cluster, one partition
-    after the other, and fewer than one per cluster if so few rows are distinct; their weights are
-    positive.
+    than `PARTITIONS` per cluster. There are at most `n_partitions` candidates per cluster, in the
+    order of the partitions, and fewer than one per cluster if too few rows are distinct. Their
+    weights are positive.
     """
     weights = weights.astype(np.float64, copy=False)  # users' weights may be integers
     if len(rows) > _ROWS_PER_CLUSTER * n_clusters:
@@ -184,8 +184,8 @@ def _candidates_of_partition(
 ) -> list[tuple[FloatArray, FloatArray]]:
     """Run greedy k-means++ and a few hard steps within the cells of one partition of the rows.
 
-    The list has one tuple: the centres, about `n_clusters`, and the positive weights of the rows
-    nearest to them.
+    The result is a list of one tuple: about `n_clusters` centres, and the positive weights of the
+    rows nearest to them.
     """
     coarse = _coarse(seen, weights, CELLS * math.isqrt(n_clusters), rng)
     cells = _Cells.of(rows, weights, nearest_centers(seen, coarse))
@@ -209,8 +209,8 @@ def _greedy(cells: _Cells, n_clusters: int, rng: np.random.Generator) -> NDArray
     probability proportional to the cost of its rows, and the best of the rows drawn in it becomes a
     centre.
 
-    The chosen rows are at least one of each cell, and fewer than `n_clusters` if every row
-    coincides with a chosen one.
+    At least one row of each cell is chosen, and fewer than `n_clusters` rows if every row coincides
+    with a chosen one.
     """
     trials = 2 + int(np.log(n_clusters))
     uniforms = rng.random((n_clusters, 1 + trials))

@@ -150,7 +150,7 @@ class ColumnTrials(OnSample):
     def halves(self, seed: int) -> list[tuple[NDArray[np.int64], ColumnTrials]]:
         """Divide the varying features at random between two tables of the same sparse rows.
 
-        Each half has its features and its table, which is dense if that is small.
+        Each half has its features and its table. The table is dense if it fits into little memory.
         """
         order = np.random.default_rng(seed).permutation(np.flatnonzero(self.varying))
         found = []

@@ -54,8 +54,8 @@ READS, _READS_OF_MANY = 5, 7
 TRIAL_STEPS, _LAM_TRIALS = 40, 42
 # Seconds that a thread takes per value in the first pass.
 VALUE_SECONDS = 4e-9
-# Time of greedy k-means++ for each candidate that a draw tries, and of k-means++ within cells for
-# many centres (measured: 17 to 40); the unit is the time of a hard step.
+# Times in units of a hard step: of greedy k-means++ for each candidate that a draw tries, and of
+# k-means++ within cells for many centres (measured: 17 to 40).
 _SEEDING_STEPS, _SEEDING_STEPS_OF_MANY = 2.0, 25.0
 # Number of rows of a measured block in double and in single precision (which is used for many rows
 # only), and the largest number of multiplications in it.
@@ -176,7 +176,7 @@ class CenterCosts:
         """Return the cost of finding starting centres."""
         own, n_passes = self.method, ROUNDS + 1
         if own.init == "k-means||":
-            states = own.n_starts * ROUNDS  # the candidates become more from round to round
+            states = own.n_starts * ROUNDS  # the number of candidates grows from round to round
             return Cost(n_passes, n_passes, lambda: n_passes * self._pass_over(states * self._hard))
         if own.init != "k-means++":
             return Cost()
@@ -251,7 +251,7 @@ class CenterCosts:
         return Cost(*self._iterations(annealing_steps(own.schedule) or HARD_STEPS), seconds)
 
     def _iterations(self, typical: int) -> tuple[int, int]:
-        """Return typical and most passes of iterations, with one that scores unconverged runs."""
+        """Return typical and most passes of iterations; one more pass scores unconverged runs."""
         most = self.method.schedule.max_iter
         usual, each = _TRIMMED_PASSES if self.method.trim else (1, 1)
         return usual * min(typical, most), each * (most + 1)
@@ -270,7 +270,7 @@ class CenterCosts:
         return replace(self.restarts(), most=self.rival().most)
 
     def split(self) -> Cost:
-        """Return the cost of moving coincident centres: one pass besides the iterations left."""
+        """Return the cost of moving coincident centres: one pass, and the remaining iterations."""
         return Cost(most=min(1, self.method.schedule.max_iter - 1))
 
     def bounded_sizes(self) -> Cost:

@@ -26,9 +26,9 @@ EXCHANGE_STEPS, FIRST_STEPS = 4, 2
 _MOST_ROWS, _STEPS = 64, 3
 # Number of steps that find the direction in which the rows of a cluster vary most.
 _POWER_STEPS = 2
-# Number of values of a tile of clusters that is divided at once.
+# Number of values in a tile of clusters, which are divided at once.
 _TILE = 1 << 20
-# Number of partners of each cluster for a merger.
+# Number of clusters with which a merger of each cluster is considered.
 _PARTNERS = 4
 # A division gains more than estimated, and a merger costs less, since rows of other clusters move
 # too. So an exchange is made if its division gains at least this share of the cost of its merger.

@@ -40,8 +40,8 @@ FloatArray = NDArray[np.float64]
 # Number of rows from which the first power for many clusters is chosen: this many, or this many per
 # feature if that is more.
 _ROWS_NEARBY, _ROWS_PER_FEATURE = 10_000, 20
-# Iterations in a row with a relative change below `tol` that end the steps over the full data after
-# annealing on samples. One is enough: the annealing, which can stand still for a while, is over.
+# After annealing on samples, the steps over the full data end once this many iterations in a row
+# have a relative change below `tol`. One is enough: only annealing can stand still for a while.
 _CALM_READS = 1
 # Fewest iterations that leave time for several exchanges of clusters.
 _STEPS_OF_EXCHANGES = FIRST_STEPS + 4 * EXCHANGE_STEPS
@@ -453,9 +453,9 @@ def _from_nearby(
 ) -> Schedule:
     """Return the schedule with a lower first power for many clusters, if it may be chosen.
 
-    All centres fall onto the mean at s_crit, but neighbouring ones fall onto each other below it
-    already. Where there are hundreds of clusters this undoes good starts and takes steps that gain
-    nothing, so the critical power is that of the rows around the nearest centre of a start.
+    At s_crit all centres merge at the mean, but neighbouring centres merge at lower powers already.
+    With hundreds of clusters this undoes good starts and takes steps that gain nothing. So the
+    critical power is computed from the differences between rows and the nearest centre of a start.
     """
     plain = update.hedged and survey.distortion.squared
     multiple = schedule.critical_multiple

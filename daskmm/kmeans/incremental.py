@@ -38,12 +38,12 @@ from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 
-# Better clusters are looked for whenever the rows since the last search have the first of these
-# shares of the weight of all rows. The second, smaller share suffices if new rows cost the third
-# number times as much as the rows of all calls.
+# Better clusters are looked for once the rows since the last search have this share of the weight
+# of all rows: the first one, or the smaller second one while new rows cost _COSTLY times as much as
+# the rows of all calls.
 _RENEWED, _SOONER, _COSTLY = 0.3, 0.1, 1.25
-# Clusters are looked for on the sample only while rows outside of it have at most this share of the
-# weight.
+# Clusters are looked for on the sample, as long as rows outside of it have at most this share of
+# the weight.
 _UNSAMPLED = 0.1
 # The shorter memory fades this many times as fast. It replaces the longer one when new rows, before
 # they are added, cost less at its centres by more than this share.

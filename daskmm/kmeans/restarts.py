@@ -26,8 +26,8 @@ from daskmm.numerics.distortions.bregman import PLAIN, Metric
 
 # A restart is kept if it lowers the weighted variance within clusters by this share.
 _LOWER = 1e-6
-# Later hard steps rarely lower the cost by more than this multiple of its last fall (measured: 7).
-# The steps end if even such a fall would not suffice, for this many steps in a row.
+# All later hard steps together rarely lower the cost by more than this multiple of the last step's
+# gain (measured: 7). Steps end once even that gain would be too small, this many times in a row.
 _FALLS_LEFT, _HOPELESS = 8.0, 3
 
 
@@ -100,7 +100,7 @@ def cheaper(
     race = None
     if while_promising:
         race = _MayEndBelow(cost, len(schedule.relaxations))
-        # The race of a resumed fit gets the costs that its earlier run has seen.
+        # A resumed fit first replays the costs that its earlier run has seen.
         for run in context.journal.recall() or ():
             for record in run.history:
                 race([record.inertia / problem.weight])

@@ -133,8 +133,8 @@ _LARGER_SAMPLE_TOL = 0.1
 # rows).
 _GENERATIONS = 4
 _WORTH_ANOTHER = 1e-3
-# Largest number of exchanges of clusters. The last one also gains less than this share: half of it
-# lowers the cost by another .05 % in a tenth more time.
+# Largest number of exchanges of clusters. They also end once one of them gains less than this
+# share. Half of this share would lower the cost by another .05 %, in a tenth more time.
 _EXCHANGES, _WORTH_EXCHANGING = 8, 2e-3
 
 
@@ -192,7 +192,8 @@ class Search:
     generation: int = 0  # number of recombinations so far
     settled: bool = False  # whether the last recombination gained too little for another one
     exchanges: bool = False  # whether clusters are exchanged
-    # State after the next exchange, which the steps after the last one have found; None before.
+    # State after the next exchange, which is found together with the steps after the last exchange;
+    # None before the first exchange.
     next_exchange: CenterState | None = None
     exhausted: bool = False  # whether the last exchange gained too little for another one
     # Runs that continue on the table after the larger sample; their histories include all samples.
@@ -289,7 +290,8 @@ def exchanged(search: Search) -> Search:
         return search
     run, gain = found.run, best.last - found.run.last
     run = replace(run, history=[*best.history, *run.history])
-    # The run before the first exchange may have converged, and a few steps gain less than it did.
+    # The first exchange may gain little, since few steps follow it while the run before it may have
+    # converged. So it ends the stage only if it gains nothing.
     first = search.next_exchange is None
     settled = gain <= (0.0 if first else _WORTH_EXCHANGING * abs(best.last))
     return replace(
@@ -346,7 +348,7 @@ def on_larger_sample(search: Search) -> Search:
         return replace(search, polished=search.runs[:1])
     ended = []
     for i in sorted(search.worth_polishing([run.last for run in runs], _WORTH_READING)):
-        # Records that a resumed fit recalls also count the passes of this fit.
+        # If a resumed fit recalls the records, their numbers of passes are those of this fit.
         later = [replace(record, n_passes=known.n_passes) for record in runs[i].history]
         ended.append(replace(runs[i], history=[*search.runs[i].history, *later]))
     return replace(search, polished=ended)
@@ -429,8 +431,8 @@ def _restarted(
 def _run(search: Search, starts: Sequence[Start]) -> list[Run[CenterState]]:
     """Run starts on the sample to their ends, or up to the last report before an interrupt.
 
-    Each start is one task. Tasks return at the pace of the journal, which records the runs so far,
-    and are then sent again.
+    Each start is one task. Whenever the journal is due, the tasks return, it records the runs so
+    far, and the tasks are sent again.
     """
     context = search.context
     schedules = [schedule for _, schedule in starts]
@@ -469,7 +471,7 @@ def _anneal(
 ) -> list[Run[CenterState]]:
     """Run one start (the task function)."""
     context = FitContext(began=time.perf_counter() - seconds, holds_interrupts=False)
-    with one_blas_thread():  # entering takes as long as a step on few rows
+    with one_blas_thread():  # entering this context takes as long as a step on few rows
         return iterate(rows.problem(n_runs), [start], schedule, context, until=until)
 
 

@@ -80,11 +80,11 @@ class CenterState:
 
     @property
     def is_turn_of_lists(self) -> bool:
-        """Whether lists suffice; if `n_relaxed` is 0, 2, 6, 14, 30, …, all centres are compared."""
+        """Whether to compare listed centres only; all if `n_relaxed` is 0, 2, 6, 14, 30, …."""
         return bool((self.n_relaxed + 2) & (self.n_relaxed + 1))
 
     def listing(self) -> CenterState:
-        """Return the state with a next step that compares all centres, before steps over lists."""
+        """Return the state with a next step that compares all centres and lists the near ones."""
         return replace(self, n_relaxed=2)
 
     @functools.cached_property

@@ -91,7 +91,7 @@ class OnSample(ABC):
 
     @property
     def wide(self) -> bool:
-        """Whether preparing for given weights costs more than a start."""
+        """Whether the columns are so many that several starts should share their preparation."""
         return False
 
     @property
@@ -157,7 +157,7 @@ class Trials(OnSample):
 
     @property
     def wide(self) -> bool:
-        """Whether preparing for given weights costs more than a start."""
+        """Whether the columns are so many that several starts should share their preparation."""
         return is_wide(*self.rows.shape)
 
     def starts(self, n_clusters: int, seeds: Sequence[int]) -> list[FloatArray]:
@@ -255,7 +255,7 @@ def annealed(
     schedule = Schedule(
         min(-1.0, multiple * critical), _ETA, 1, True, _MAX_ITER, _TOL, critical, _CALM
     )
-    with one_blas_thread():  # entering takes as long as a step, so all steps share it
+    with one_blas_thread():  # entering this context takes as long as a step, so all steps share it
         return [run.state for run in iterate(problem, starts, schedule)]
 
 

@@ -1,12 +1,12 @@
 """Hard steps that leave out the share of the rows farthest from their centres (trimmed k-means).
 
-The threshold is a quantile of the rows' distances. A first pass makes a histogram of these, with
-bins of 1/256 of an octave. A second one computes the sums of the rows below the bin of the quantile
-and gathers the rows in it, of which the nearest ones are added. Bins of 2^-32 of a distance tell
-them apart; rows in the last of these keep the part of their weight that makes the share exact. The
-bins are so narrow that a choice among their rows would change the cost less than rounding does.
-Too many rows to be gathered, such as those of a table with few different distances, are counted in
-such narrow bins in a pass of their own.
+The threshold is a quantile of the rows' distances. A first pass makes a histogram of the distances,
+with bins of 1/256 of an octave. A second pass sums the rows below the bin of the quantile, and
+gathers the rows in this bin. These are sorted into fine bins of 2^-32 of a distance, and the
+nearest ones are added to the sums. Rows in the last fine bin keep the part of their weight that
+makes the share exact. This bin is so narrow that a choice among its rows would change the cost less
+than rounding does. If there are too many rows to gather, as in a table with few different
+distances, another pass counts them in fine bins.
 
 References
 ----------
@@ -73,7 +73,8 @@ def trimmed_sums(
     Return the threshold of each state, too. It takes two passes, or three if the rows in the first
     bin of a threshold are not gathered. Parameters are those of `daskmm.kmeans.sums.center_sums`.
     """
-    # States allow rows without distances; the first pass refused those with weight.
+    # States allow rows without distances here, since the first pass has refused such rows with
+    # weight.
     shared = coordinates, tuple(replace(state, gaps=True) for state in states)
     coarse = passes.reduce(_bins, *shared, [None] * len(states)).records
     totals = [each.weights.sum() for each in coarse]
@@ -123,7 +124,7 @@ def _bins(
     states: tuple[CenterState, ...],
     within: Sequence[Threshold | None],
 ) -> PerStart[Histogram]:
-    """Return coarse histograms of one block's distances, or fine ones of those in a bin."""
+    """Return coarse histograms of one block's distances, or fine ones of those in a coarse bin."""
     records = []
     for state, threshold in zip(states, within, strict=True):
         smallest, held = _distances(block, coordinates, state)

@@ -50,8 +50,7 @@ FloatArray = NDArray[np.float64]
 # Squared distances below this share of the rows' spread are rounding errors.
 ROUNDING = 1e-26
 
-# Up to this squared number of centres times number of features, all pairs of centres are compared
-# directly.
+# All pairs of centres are compared directly if n_clusters² · n_features is at most this number.
 _FEW_ELEMENTS = 1 << 14
 # Single precision distinguishes centres, up to the share `CANCELLATION`, if there are at most this
 # many features, and if coordinates and squared norms are below this value.
@@ -145,8 +144,8 @@ class EntropyUpdate(Update):
     lam: float = field(kw_only=True)
     # Features that are not constant, (n_features,); the others get weight 0.
     varying: NDArray[np.bool_] = field(kw_only=True)
-    # Group of each feature, (n_features,); the sum of its features' dispersions gives the one
-    # weight of a group.
+    # Group of each feature, (n_features,); the weight of a group follows from the sum of its
+    # features' dispersions.
     groups: NDArray[np.int64] | None = None
 
     @property
@@ -181,7 +180,7 @@ class EntropyUpdate(Update):
         return feature_weights[np.unique(self.groups, return_index=True)[1]]
 
     def per_feature(self, dispersion: FloatArray) -> FloatArray:
-        """Divide each group's dispersion, which all of its features hold, among these features."""
+        """Divide each group's dispersion by the number of its features, all of which hold it."""
         if self.groups is None:
             return dispersion
         return dispersion / np.bincount(self.groups)[self.groups]
@@ -342,7 +341,7 @@ class CentersProblem:
 
     def steps(self, states: Sequence[CenterState]) -> list[Step[CenterState]]:
         """Take one MM step of each state, in one pass."""
-        with one_blas_thread():  # entering takes as long as a short step, so sums share it
+        with one_blas_thread():  # entering this context takes as long as a short step
             found, bounds = self.sums(states), self._bounds.present(len(states))
             steps = [self._step(*of_one) for of_one in zip(states, found, bounds, strict=True)]
         if not self.update.trim:

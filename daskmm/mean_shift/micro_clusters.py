@@ -38,8 +38,8 @@ Labels = NDArray[np.int32]
 # Number of passes that draw rows as further centres, and of hard steps.
 DRAWS, STEPS = 2, 1
 PASSES = DRAWS + STEPS + 1
-# Features may be left out of distances between rows and centres if their share of the mean squared
-# distance is below this share of the bandwidth.
+# Features may be left out of distances between rows and centres if they contribute less than this
+# share of the bandwidth to the mean squared distance.
 _NEGLIGIBLE = 0.02
 # Squared distance, in bandwidths, beyond which all rows are drawn with the same rate: the kernel is
 # below 1e-13 there.
@@ -116,7 +116,8 @@ class ScatteredNeighborhood(Neighborhood):
         """Move every micro-cluster to the mean of the rows around it, and merge."""
         old, h = self.representatives, shift.bandwidth
         ready = MicroClusters.of(old.positions, self.scatter, old.multiplicity, weights, h)
-        # One row, assumed at its micro-cluster's position, is left out as its own neighbour.
+        # No row is its own neighbour. The row that is left out is taken to lie at its
+        # micro-cluster's position.
         with np.errstate(over="ignore"):  # own terms of wide micro-clusters are negligible
             alone = np.exp(-ready.largest) * old.own / old.multiplicity
         share = np.ones(self.n) if shift.self_term else np.maximum(1.0 - alone, 0.0)
@@ -136,8 +137,8 @@ class ScatteredNeighborhood(Neighborhood):
     def met(self, start: Neighborhood, weights: FloatArray, bandwidth: float) -> FloatArray:
         """Return the weight of the rows that the kernel has merged into each representative.
 
-        One row of each cell counts, and those of its other rows that are within reach of a kernel
-        at the cell's centre.
+        For each cell, one row counts, and so do the other rows within reach of a kernel at the
+        cell's centre.
         """
         if not isinstance(start, ScatteredNeighborhood):
             return self.representatives.multiplicity

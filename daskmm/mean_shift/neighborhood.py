@@ -25,8 +25,8 @@ from daskmm.storage.records import registered
 FloatArray = NDArray[np.float64]
 Labels = NDArray[np.int32]
 
-# If no representative gets more than the first share of its kernel sum from others, steps are
-# lengthened, until the longest covers the second share of the distance to those others.
+# Representatives drift if none gets more than this share of its kernel sum from others. Then steps
+# are lengthened so that the longest covers the second share of the distance to the others.
 _DRIFTING, _STRIDE = 0.01, 0.05
 # Number of tasks of a sweep. Each task returns sums as large as all positions; this number suffices
 # to keep threads equally busy.

@@ -25,7 +25,7 @@ def stragglers(
     They are the groups with less than the least weight, if together they have little weight. If
     they have more, clusters are still forming, or the bandwidth is far too small. `met` is the
     weight that the kernel has merged in each group, without rows that only share its micro-cluster.
-    A small group is a straggler also if this part of its weight is below the least one.
+    A group is a straggler also if this part of its weight is less than the least weight.
     """
     small = weights < least
     if met is not None:
@@ -55,7 +55,7 @@ class Representatives:
         return len(self.positions)
 
     def own_share(self, self_term: bool) -> FloatArray:
-        """Return the share of each multiplicity that counts for the representative itself."""
+        """Return the share of its own rows that each representative counts as neighbours."""
         if self_term:
             return np.ones(len(self))
         return (self.multiplicity - self.own) / self.multiplicity

@@ -273,7 +273,7 @@ def _with_model(X: Any, labels: Any) -> tuple[Any, Any, Any]:
 
 
 def _silhouette(sums: FloatArray, sizes: FloatArray, own: NDArray) -> FloatArray:
-    """Return silhouettes of rows, with each group left out, from sums of distances to clusters."""
+    """Return silhouettes from sums of distances to clusters, for each group left out."""
     places = np.arange(len(own))
     with np.errstate(divide="ignore", invalid="ignore"):
         inner = sums[places, own] / (sizes[own] - 1.0)
@@ -461,7 +461,7 @@ def _reduced(function: Any, X: Any, labels: Any, *shared: Any) -> Any:
 
 @contextmanager
 def _pointing_to_models() -> Iterator[None]:
-    """Say, where rows are not numbers, that a model measures them."""
+    """If columns are not numbers, add to the error that a model can measure them."""
     try:
         yield
     except (TypeError, ValueError) as error:

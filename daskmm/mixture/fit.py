@@ -32,10 +32,11 @@ KEPT, SAMPLE_STEPS = 3, 200
 # Tolerance on the sample, as a share of `tol`, or of the usual tolerance if `tol` is 0.
 _SAMPLE_TOL, _USUAL_TOL = 0.1, 1e-3
 # A component has at least the first number of rows. With a covariance or degrees of freedom of its
-# own, it has at least the second number; with a covariance matrix, plus the third number for each
+# own, it has at least the second number; a covariance matrix adds the third number for each
 # feature. Runs with smaller components come last in the comparison of runs.
 _LEAST, _LEAST_OF_OWN, _LEAST_PER_FEATURE = 1, 3, 2
-# Robust standard deviations at which features are clipped to find starts of t distributions.
+# Number of robust standard deviations at which features are clipped to find starts of t
+# distributions.
 _REACH = 5.0
 # Number of starts with which covariance types are compared.
 _TYPE_STARTS = 2
@@ -57,8 +58,8 @@ class MixtureFit:
     # Bayesian information criterion of each covariance type; empty if it is not chosen.
     criteria: dict[str, float] = field(default_factory=dict)
     starts: Sequence[MixtureState] = ()
-    # EM runs on the sample, the best first; after the passes over the table, the run from which
-    # they started.
+    # EM runs on the sample, the best first. After the last stage, only the run from which the
+    # passes over the table started.
     runs: Sequence[Run[MixtureState]] = ()
     result: Outcome[MixtureState] = MADE_LATER  # outcome of EM over the table
 
@@ -74,7 +75,7 @@ class MixtureFit:
         return len(self.survey.sample.rows)
 
     def whole_sample(self, state: MixtureState | None = None) -> tuple[FloatArray, FloatArray]:
-        """Return the sample with expected values (means without a state) for missing ones."""
+        """Return the sample; expected values, or means without a state, replace missing ones."""
         rows, weights = self.sample
         if not (self.settings.partial and np.isnan(rows).any()):
             return rows, weights

@@ -47,8 +47,8 @@ FEW_COINCIDENT = 0.01
 # Costs that differ by less than this share of the objective's terms count as equal.
 EQUALLY_GOOD = 1e-9
 
-# This many iterations before `max_iter` use the last factor of `relaxations`, except for the very
-# last one, which goes to the means.
+# The last iterations before `max_iter`, this many, use the last factor of `relaxations`. The very
+# last one goes to the means.
 _LAST_RELAXED = 4
 
 Callback = Callable[[IterationRecord], object]
@@ -169,7 +169,8 @@ def iterate(
             steps = problem.steps([runs[index].state for index in active])
             n_iter += 1
             taken = dict(zip(active, steps, strict=True))
-            # Assigned at once, so that an interrupt never leaves runs of different iterations.
+            # All runs are assigned at once, so that an interrupt never leaves runs of different
+            # iterations.
             runs = _after(runs, taken, schedule, problem, time.perf_counter() - context.began, race)
             if all(runs[i].stage == "done" or step.resumable for i, step in taken.items()):
                 resumable = runs
@@ -228,7 +229,7 @@ def _after(
     for index, step in taken.items():
         after[index] = advanced(runs[index], step, schedule, problem, seconds)
     if race is not None:
-        # The losers end at the state before the step, whose cost is known.
+        # Runs that lose end at the state before the step, whose cost is known.
         for index in set(taken) - set(race([run.last for run in after])):
             if after[index].stage != "done":
                 lost, step = runs[index].state, taken[index]

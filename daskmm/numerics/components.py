@@ -26,7 +26,7 @@ def projection(n_features: int) -> FloatArray:
 
 
 def close_edges(a: FloatArray, b: FloatArray, tol: float) -> Edges:
-    """Return edges whose graph has the same components as that of all points within `tol`.
+    """Return edges that connect the same points as all edges of at most `tol` between `a` and `b`.
 
     Only tiles of points whose projections are near are compared, and each tile keeps only as many
     edges as connect its components.

@@ -45,10 +45,10 @@ Halves = tuple[NDArray[np.int64], NDArray[np.int64]]
 DENSITY, EVIDENCE, PER_FEATURE = 0.65, 2.4, 5.0
 # Largest overlap; also the overlap of groups whose medians are not in the order of their means.
 WIDEST = 10.0
-# Unless unions of groups overlap less than this, the groups are only cells of one cluster. Cells
-# have hardly been merged if more than this share of them is left, and more than this number.
+# Groups are only cells of one cluster if unions of them overlap by this much or more. Cells count
+# as hardly merged if more than this share of them is left, and more than this number.
 _NO_CELLS, _HARDLY_MERGED, _FEW_CELLS = 2.0, 0.9, 3
-# Windows consist of four bins of this width; their centres are -.05, 0, ….
+# Windows consist of four bins of this width; the centres of the windows are -.05, 0, ….
 _BIN, _FIRST, _N_BINS = 0.05, -0.15, 26
 _LOW, _HIGH, _BETWEEN = slice(0, 3), slice(20, 23), slice(7, 16)
 # Largest number of groups of which all pairs are compared, and number of neighbours with which each
@@ -185,7 +185,7 @@ def _counts(
 class Merging(NamedTuple):
     """Result of merging groups."""
 
-    # Overlap of the two groups that were merged next, for each number of groups down to 2.
+    # For each number of groups down to 2: the overlap of the two groups that were merged then.
     overlaps: dict[int, float]
     # Row numbers of each group that gaps separate from the others; a single group if there are no
     # gaps.

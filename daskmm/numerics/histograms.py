@@ -76,7 +76,7 @@ class Histogram:
         return np.where((edges == 0) | np.isinf(edges), edges, middles)
 
     def quantile(self, level: float, n_groups: int) -> FloatArray:
-        """Return, for each group, the number that a share `level` of its weight does not exceed.
+        """Return the quantile of each group at `level`, up to the width of a bin.
 
         It is NaN for groups without weight.
         """

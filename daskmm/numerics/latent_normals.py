@@ -29,7 +29,7 @@ _EDGE = 1e-15
 # Features are dithered if they have at most this many values, with at least this many rows per
 # value on average.
 _FEW_VALUES, _ROWS_PER_VALUE = 32, 10
-# Steps are even if each is a multiple of the least one but for this share of it.
+# Steps are even if each is a multiple of the least one, up to this share of the latter.
 _EVEN = 1e-3
 
 
@@ -79,7 +79,7 @@ def dithered(rows: FloatArray, weights: FloatArray, rng: np.random.Generator) ->
 
 
 def without_steps(rows: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Spread whole numbers, and other values of even steps, over a step around each value.
+    """Spread evenly spaced values, such as whole numbers, over a step around each value.
 
     Otherwise the steps of features that have many rows per value would look like gaps in density.
     Features with few values stay as they are.

@@ -314,8 +314,8 @@ def gram_plan(
         f"the rows, {readable_bytes(n * row_bytes)}, and the memberships of {n_starts} start(s)",
         'Take n_landmarks="auto" where there is that parameter, fewer rows, or n_init=1',
     )
-    # Memory holds the rows; memberships, products and φ of every start; a part of the products per
-    # thread.
+    # Memory holds the rows, the memberships, products and φ of every start, and a part of the
+    # products per thread.
     states = n * (row_bytes + 8 * n_clusters * n_starts * (6 * n_kernels + 2 * threads))
     # Memory holds the features, the kernel columns from which they are computed, and temporary
     # arrays of their size (measured with 60,000 and 200,000 rows).

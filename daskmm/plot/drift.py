@@ -72,7 +72,7 @@ def drift(monitor: Any) -> Figure:
         first = f"; the first is look {earliest.number}: {earliest.reasons[0]}"
     figure.set_label(
         f"{n_drifted:,} of {counted(len(looks), 'look')} found larger differences than batches "
-        f"usually have{first}. The cost of the last is {ratios[-1]:.3g} times that of the "
+        f"usually have{first}. The cost of the last look is {ratios[-1]:.3g} times that of the "
         "reference."
     )
     return figure

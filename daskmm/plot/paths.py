@@ -136,8 +136,8 @@ def n_clusters_path(path: ClusterNumberPath) -> Figure:
     ----------
     path : ClusterNumberPath
         The result of :func:`daskmm.selection.choose_n_clusters`, or the ``n_clusters_path_`` of a
-        model. Gaps divide the clusters if the overlap lies below the broken line; the largest such
-        number is chosen.
+        model. At numbers whose overlap lies below the broken line, gaps divide all clusters; the
+        largest such number is chosen.
 
     Returns
     -------

@@ -151,9 +151,8 @@ def cluster_profiles(
         The model.
     sample : array-like of shape (n_rows, n_features), optional
         A few thousand rows in the input's units, from which mean and spread are computed; at most
-        10,000 are taken from a lazy table. Kernel
-        models need a sample, since their means lie in a feature space: the means of these rows are
-        drawn instead.
+        10,000 are taken from a lazy table. Kernel models need a sample, whose means are drawn,
+        since their own means lie in a feature space.
     labels : array-like of shape (n_rows,), optional
         Cluster of each row of the sample; predicted by the model by default.
     sizes : array-like of shape (n_clusters,), optional

@@ -52,7 +52,7 @@ class Profile:
     """What a report says of one column, for each cluster."""
 
     name: str
-    what: str  # the texts are: "mean", "share", "commonest levels" or "time of the year"
+    what: str  # what the texts are: "mean", "share", "commonest levels" or "time of the year"
     texts: list[str]  # mean, share or commonest levels of each cluster
     overall: str  # mean, share or commonest levels of all rows
     briefs: list[str]  # what a sentence says of each cluster

@@ -39,8 +39,8 @@ _MOST_COLUMNS, _TELLING = 24, 4
 _MOST_LOOKS, _MOST_REASONS = 50, 3
 _MOST_KERNELS = 4
 _MOST_ITEMS, _MOST_LETTERS = 12, 60
-# A cluster does not stand out in a column in which it is this much nearer to the mean of the data
-# than in the first one.
+# A cluster stands out in a column only if its squared distance from the mean of the data is more
+# than this share of that in its first column.
 _LEAST_SHARE = 0.02
 # Marks around the section about drift, which is replaced by a later one.
 _DRIFT = "<!-- drift -->"

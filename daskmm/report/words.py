@@ -100,7 +100,7 @@ def of_clusters(
     ]
     start = "What sets them apart" if few else "Farthest from the rest"
     if len(telling) < len(means.shares):
-        start = f"Among the {len(telling)} largest, farthest from the rest"
+        start = f"Of the {len(telling)} largest, these are farthest from the rest"
     return f"{start}: {'; '.join(said)}."
 
 
@@ -134,8 +134,8 @@ def of_stability(stability: FloatArray | None, titles: Sequence[str]) -> str:
     least = int(np.nanargmin(stability))
     return (
         "In fits to resampled rows, a cluster comes back with a similarity of "
-        f"{np.nanmean(stability):.2f} on average, where 1 means the same rows; least so "
-        f"{titles[least]} ({stability[least]:.2f})."
+        f"{np.nanmean(stability):.2f} on average, where 1 means the same rows. The least "
+        f"stable is {titles[least]} ({stability[least]:.2f})."
     )
 
 

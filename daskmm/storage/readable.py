@@ -65,7 +65,7 @@ def readable_number(value: float, spread: float | None = None) -> str:
 
 
 def readable_share(share: float) -> str:
-    """Format a share in percent, e.g. "42%", "0.4%"; "under 0.1%" is not none."""
+    """Format a share in percent, e.g. "42%", "0.4%", or "under 0.1%" of one that is not 0."""
     share = round(share, 9) + 0.0  # removes the sign of −0
     if 0 < share < 0.0005:
         return "under 0.1%"

@@ -144,7 +144,7 @@ class _Found:
     def with_rows(
         self, distances: FloatArray, labels: NDArray[np.int32], sizes: NDArray[np.int64]
     ) -> Self:
-        """Return the nearest rows among these and others; `sizes` has the numbers of the others."""
+        """Return the nearest among these and other rows, given the list sizes of the other rows."""
         k = self.distances.shape[1]
         distances = np.hstack([self.distances, distances])
         labels = np.hstack([self.labels, labels])

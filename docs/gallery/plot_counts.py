@@ -2,7 +2,7 @@
 Clusters of counts
 ==================
 
-Counts vary the more the larger they are. Here four large ones are the same in all clusters, and
+The larger counts are, the more they vary. Here four large ones are the same in all clusters, and
 eight small ones differ. Squared distances see the large ones only; the distance that belongs to
 counts sees all of them.
 """

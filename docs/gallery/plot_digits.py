@@ -2,7 +2,7 @@
 Centres of handwritten digits
 =============================
 
-Sixteen clusters of scikit-learn's digits; each centre is an image.
+scikit-learn's digits are divided into sixteen clusters; each centre is an image.
 """
 
 import matplotlib.pyplot as plt

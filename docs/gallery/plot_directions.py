@@ -2,7 +2,7 @@
 Directions
 ==========
 
-Rows whose length means nothing, such as embeddings: ``distortion="cosine"`` compares angles.
+The length of some rows, such as embeddings, means nothing. ``distortion="cosine"`` compares angles.
 """
 
 import matplotlib.pyplot as plt

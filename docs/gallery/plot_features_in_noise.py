@@ -16,8 +16,8 @@ plain = PowerKMeans(20, standardize=True, random_state=0).fit(X)
 weighted = EntropyPowerKMeans(20, random_state=0).fit(X)
 
 # %%
-# Feature weights, and the two features with the largest ones, coloured by the clusters of power
-# k-means and by those of EWP.
+# The first picture has the feature weights. The others have the two features with the largest
+# weights, coloured by the clusters of power k-means and by those of EWP.
 
 rows = X.compute()
 order = weighted.feature_weights_.argsort()[::-1]

@@ -2,7 +2,8 @@
 Missing values
 ==============
 
-How much of the clustering of complete data is left when more and more values are missing.
+The curves show how much of the clustering of complete data is left if more and more values are
+missing.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,8 @@
 How many clusters?
 ==================
 
-What ``n_clusters="auto"`` chooses for clusters that are well apart, that overlap, and for no
-clusters at all.
+``n_clusters="auto"`` chooses a number for clusters that are well apart, for clusters that overlap,
+and for no clusters at all.
 """
 
 import warnings

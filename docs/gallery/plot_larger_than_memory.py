@@ -2,7 +2,7 @@
 A table that is read four times
 ===============================
 
-A million rows in a zarr store, clustered block by block: what was read when.
+A million rows in a zarr store are clustered block by block. The picture shows what was read when.
 """
 
 import tempfile

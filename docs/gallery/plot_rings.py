@@ -2,7 +2,8 @@
 Rings
 =====
 
-Clusters that no straight line separates, by a kernel, and by Nyström features that stand for it.
+No straight line separates these clusters. A kernel finds them, and so do Nyström features that
+approximate it.
 """
 
 import matplotlib.pyplot as plt

@@ -2,9 +2,9 @@
 Six toy tables, seven estimators
 ================================
 
-Rings, moons, blobs of different widths, elongated blobs, round blobs and no clusters at all: what
-each estimator makes of them with its default parameters and the number of clusters, and the seconds
-that it takes.
+The tables are rings, moons, blobs of different widths, elongated blobs, round blobs and no clusters
+at all. Each estimator has its default parameters and the number of clusters; its seconds are in the
+picture.
 """
 
 import time

@@ -2,8 +2,8 @@
 Annealing against starts
 ========================
 
-k-means from many starts, and power k-means from the same ones: the cost at which each ends,
-relative to that of the true centres.
+k-means and power k-means begin from the same starts. The picture shows the cost at which each run
+ends, relative to that of the true centres.
 """
 
 import matplotlib.pyplot as plt

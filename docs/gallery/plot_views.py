@@ -2,8 +2,8 @@
 Several views of the same rows
 ==============================
 
-Multi-kernel power k-means learns how much each kernel counts: here two views of the digits that
-tell something, rows and columns of the image, and one of noise.
+Multi-kernel power k-means learns how much each kernel counts. Here two views of the digits tell
+something, rows and columns of the image, and one is noise.
 """
 
 import matplotlib.pyplot as plt

@@ -114,7 +114,7 @@ def test_gain_does_not_depend_on_scale_place_or_names():
     assert classification_gain(rows, ones, np.zeros(60, np.int32), 2.0, np.ones(4)) == 0
 
 
-def test_noise_cut_into_clusters_loses():
+def test_noise_cut_into_clusters_has_a_negative_gain():
     rng = np.random.default_rng(1)
     rows = rng.normal(size=(400, 6))
     halves = (rows[:, 0] > 0).astype(np.int32)
@@ -234,7 +234,7 @@ def test_blocks_are_loaded_once(toy):
 
 
 @pytest.mark.long
-def test_units_do_not_matter(toy, toy_path, monkeypatch):
+def test_the_path_does_not_depend_on_units(toy, toy_path, monkeypatch):
     X = toy[0]
     in_metres = bandwidth_path(1e3 * X + 5, random_state=0)
     assert_same_path(in_metres, toy_path, rtol=1e-6)
@@ -389,6 +389,7 @@ def test_missing_values_are_refused_by_row():
 # What it finds.
 
 
+@pytest.mark.in_turn("seed")
 @pytest.mark.parametrize("seed", [0, 4, 6])
 def test_a_flag_that_two_clusters_equal_does_not_hide_the_third(seed):
     rng = np.random.default_rng(seed)

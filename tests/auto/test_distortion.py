@@ -46,7 +46,7 @@ def test_normal_scores_are_those_of_the_weight_below(values, weights):
         assert score == pytest.approx(expected, abs=1e-12)
 
 
-def test_normal_scores_mind_the_order_alone():
+def test_normal_scores_depend_on_the_order_of_values_only():
     weights = np.ones(len(X))
     rows = np.exp(X / np.abs(X).max())
     np.testing.assert_allclose(normal_scores(X, weights), normal_scores(rows, weights))
@@ -78,7 +78,7 @@ def test_the_first_distortion_is_taken_where_others_explain_no_more():
     assert choose_distortion(X, 4, distortions=names, random_state=0).distortion == "manhattan"
 
 
-def test_one_reading_and_chunks_do_not_matter():
+def test_the_choice_reads_each_block_once_and_does_not_depend_on_chunks():
     source = CountingSource(X)
     asked = {"distortions": ["sqeuclidean", "euclidean"], "n_init": 2, "random_state": 0}
     choice = choose_distortion(source.as_dask((130, -1)), 4, **asked)

@@ -154,7 +154,7 @@ def test_the_largest_penalty_as_good_as_the_best_wins(gain, spread, chosen):
     assert preferred_lam(np.add.outer(gain, [-spread, spread])) == chosen
 
 
-def test_a_single_start_goes_by_the_share():
+def test_gains_of_a_single_start_are_judged_by_a_share_of_the_best():
     assert preferred_lam(np.array([[5.0], [4.7], [3.0]])) == 1
 
 

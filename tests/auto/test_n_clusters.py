@@ -309,6 +309,7 @@ def test_independent_flags_of_any_number_have_no_clusters(p, draws):
     assert numbers == {1}
 
 
+@pytest.mark.in_turn("unit")
 @pytest.mark.parametrize("unit", [1.0, 0.1])
 def test_steps_between_whole_numbers_are_no_gaps(unit):
     rng = np.random.default_rng(0)

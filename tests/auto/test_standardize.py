@@ -120,7 +120,7 @@ def test_a_heavy_far_row_is_not_far():
     assert not far_rows(rows, weights).any()
 
 
-def test_rare_flags_and_constants_make_no_row_far():
+def test_rows_are_not_far_because_of_rare_flags_or_constant_features():
     rows = np.zeros((500, 3))
     rows[:5, 0] = 1
     rows[:, 2] = 7

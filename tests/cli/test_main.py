@@ -125,7 +125,7 @@ def test_number_and_penalty_are_chosen_by_auto(tmp_path, table, capsys):
     assert "an unknown number of clusters" in capsys.readouterr().out
 
 
-def test_quiet_says_nothing(tmp_path, npy, capsys):
+def test_quiet_commands_print_nothing(tmp_path, npy, capsys):
     assert fit(npy, tmp_path / "run", "--quiet") == 0
     assert main(["predict", str(tmp_path / "run"), npy, "--out", f"{tmp_path}/l", "--quiet"]) == 0
     assert capsys.readouterr() == ("", "")
@@ -224,7 +224,7 @@ def test_plan_prints_the_cost_of_a_fit(npy, capsys):
     assert plan["seconds"] == pytest.approx(sum(plan["stages"].values()))
 
 
-def test_warnings_are_lines_and_kept(tmp_path, npy, capsys):
+def test_warnings_of_a_fit_are_printed_as_lines_and_kept_in_the_summary(tmp_path, npy, capsys):
     assert fit(npy, tmp_path / "run", "--max-iter", "2") == 0
     assert "daskmm: warning: Not converged" in capsys.readouterr().err
     assert "Not converged" in run_folder.open_run(tmp_path / "run").summary["warnings"][0]
@@ -522,7 +522,7 @@ def test_the_demo_command_prints_json_or_nothing(tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().out == ""
 
 
-def test_demo_needs_room(tmp_path, capsys):
+def test_the_demo_is_refused_if_the_disk_has_too_little_room(tmp_path, capsys):
     with pytest.raises(OSError, match="has room for"):
         demo.run_demo(tmp_path / "demo", n_samples=10**15)
 
@@ -562,7 +562,7 @@ def test_a_run_is_not_overwritten(tmp_path, npy, capsys, monkeypatch):
 HOSTILE = "a\x1b]0;owned\x07\nb"
 
 
-def test_names_do_not_drive_the_terminal(tmp_path, table, capsys):
+def test_control_characters_in_names_do_not_reach_the_terminal(tmp_path, table, capsys):
     names = [HOSTILE, "c\x9b2J", *"defghijklmnopqrstuvwxyz"][: table.shape[1]]
     source = tmp_path / f"in {HOSTILE}.parquet"
     pd.DataFrame(table, columns=names).to_parquet(source)

@@ -64,7 +64,7 @@ def test_plan_of_a_mean_shift_knows_no_number_of_clusters(table, capsys):
     assert "passes over the data: about" in text
 
 
-def test_warnings_are_kept(table, tmp_path, capsys):
+def test_warnings_of_a_mean_shift_are_kept_in_the_summary(table, tmp_path, capsys):
     out = tmp_path / "run"
     code, _, errors = run(
         capsys, "fit", table, "--model", "mean-shift", "--bandwidth", 90, "--out", out, "--quiet"

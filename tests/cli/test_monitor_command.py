@@ -146,7 +146,7 @@ def days(fitted_to_days, tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_batches_are_told_by_a_column_and_a_date(days, capsys):
+def test_the_batch_is_found_by_a_column_or_given_as_a_date(days, capsys):
     command = ["monitor", "run", "from-30.parquet", "--batches", "day", "--json"]
     assert main(command) == 0
     assert json.loads(capsys.readouterr().out)["batch"] == 20513 + 30
@@ -163,7 +163,7 @@ def test_the_first_look_says_which_batches_the_reference_has(days, capsys):
     assert "reference:" not in capsys.readouterr().out
 
 
-def test_numbers_that_may_be_days_of_a_month_are_told_of(days, capsys):
+def test_batch_numbers_that_may_be_days_of_a_month_are_warned_of(days, capsys):
     rows = pd.read_parquet("from-0.parquet")
     rows.assign(day=rows["day"].dt.day).to_parquet("numbered.parquet")
     main(

@@ -225,6 +225,7 @@ def test_columns_that_folders_name_are_kept(folder, tmp_path, source):
     assert pd.read_parquet(tmp_path / "l.parquet")["year"].astype(int).tolist() == [2020] * 90
 
 
+@pytest.mark.in_turn("chosen")
 @pytest.mark.parametrize("keep", [[], ["--keep", "all"]], ids=["labels", "all columns"])
 @pytest.mark.parametrize("chosen", [[5, 1, 88], slice(40, 70), slice(0, 30)], ids=str)
 @pytest.mark.parametrize("divided", [False, True])

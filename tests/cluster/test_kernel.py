@@ -689,7 +689,7 @@ def test_each_iteration_takes_one_sweep(gram):
     assert len(records) == model.n_iter_ == len(model.history_)
 
 
-def test_kernel_k_means_is_the_limit():
+def test_a_fit_at_a_very_low_power_is_kernel_k_means():
     rng = np.random.default_rng(0)
     labels = np.where(rng.random(200) < 0.5, TRUTH, rng.integers(4, size=200))
     model = KernelPowerKMeans(4, s0=-1e12, eta=1, init=labels).fit(DATA)
@@ -709,7 +709,7 @@ def test_a_method_asked_before_fit_says_so():
             model.score(DATA)
 
 
-def test_coincident_clusters_are_told():
+def test_coincident_clusters_are_warned_of():
     rows = np.repeat(np.array([[0.0, 0.0], [5.0, 0.0]]), 10, axis=0)
     assert fit_recording(KernelPowerKMeans(4, bandwidth=1.0, random_state=0), rows)
     assert not fit_recording(KernelPowerKMeans(2, bandwidth=1.0, random_state=0), rows)

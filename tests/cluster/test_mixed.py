@@ -366,7 +366,7 @@ def test_levels_that_differ_between_partitions_are_united():
 
 
 @pytest.mark.parametrize("lazy", [False, True])
-def test_names_and_keys_of_rows_are_told(lazy):
+def test_columns_of_names_and_keys_are_warned_of(lazy):
     frame, _ = table()
     names = [f"name {row}" for row in range(len(frame))]
     for keyed in (names, [*names[:-40], *[None] * 40]):
@@ -380,7 +380,7 @@ def test_names_and_keys_of_rows_are_told(lazy):
     quick(KMeans, distortion="mixed").fit(frame.assign(who=[name[:-1] for name in names]))
 
 
-def test_levels_that_differ_only_in_case_or_spaces_are_told():
+def test_levels_that_differ_only_in_case_or_spaces_are_warned_of():
     makers = ["BOEING", "Boeing", "Airbus ", "Airbus", "Embraer", None] * 20
     frame = pd.DataFrame({"maker": makers, "size": np.arange(120.0)})
     with pytest.warns(UserWarning, match=r"'maker' .*: 'Airbus', 'Airbus '; 'BOEING', 'Boeing'\."):

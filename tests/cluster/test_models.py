@@ -144,7 +144,7 @@ def test_labels_are_kept_where_they_are_numbers_and_dropped_where_they_are_lazy(
     assert hasattr(model, "labels_")
 
 
-def test_the_data_stay_behind(tmp_path):
+def test_a_saved_model_does_not_contain_the_data(tmp_path):
     rows, _ = blobs(50_000)
     saved(tmp_path / "model", quick(KMeans).fit(lazy(rows, 10_000)))
     assert sum(item.stat().st_size for item in files(tmp_path / "model")) < 50_000 < rows.nbytes
@@ -196,7 +196,7 @@ def test_the_power_of_minus_infinity_is_kept(cls, tmp_path):
     assert load(tmp_path / "model").history_[-1].s == -np.inf
 
 
-def test_callbacks_and_random_state_objects_stay_behind(tmp_path):
+def test_callbacks_and_random_state_objects_are_not_saved(tmp_path):
     model = quick(KMeans, callbacks=[lambda record: None], random_state=np.random.RandomState(1))
     saved(tmp_path / "model", model.fit(X))
     again = load(tmp_path / "model")
@@ -780,7 +780,7 @@ def test_a_plan_is_plain_numbers(cls, data):
     assert Plan(**plan.as_dict()) == plan
 
 
-def test_a_plan_reads_well():
+def test_the_text_of_a_plan_has_rows_blocks_bytes_and_passes():
     text = str(planned(KMeans(20), da.zeros((10**9, 50), chunks=(10**6, 50))))
     for part in ("1,000,000,000 rows × 50 features", "1,000 blocks", "400 GB", "passes"):
         assert part in text

@@ -130,7 +130,7 @@ def test_the_order_of_keys_does_not_matter_once_it_has_converged(cls):
 
 
 @pytest.mark.parametrize("cls", ESTIMATORS)
-def test_a_saved_model_goes_on(cls, tmp_path):
+def test_a_loaded_model_is_updated_like_the_saved_one(cls, tmp_path):
     X, _ = blobs(400)
     model = quick(cls, forget="5 calls").partial_fit(X[:200]).partial_fit(X[200:300], key="a")
     model.save(tmp_path / "model")
@@ -261,7 +261,7 @@ def test_steps_of_a_pipeline_are_updated_and_clones_forget():
 
 
 @pytest.mark.parametrize("init", ["k-means++", "given"])
-def test_memberships_and_outliers_follow(init):
+def test_memberships_and_outliers_are_measured_by_the_rows_of_the_calls(init):
     """Typical distances and the power are those of the rows that are kept."""
     X, _ = blobs(3000)
     model = quick(KMeans, init=X[:4] if init == "given" else init).partial_fit(X[:1000])

@@ -14,7 +14,7 @@ X, _ = blobs()
 
 
 @pytest.mark.parametrize("cls", ESTIMATORS)
-def test_separated_clusters_come_back(cls):
+def test_separated_clusters_are_stable(cls):
     model = quick(cls, n_init=4).fit(X)
     model.bootstrap(X, n_bootstraps=3)
     assert model.stability_.min() > 0.9

@@ -31,7 +31,7 @@ def test_a_fit_that_goes_on_stays_where_it_was(cls, lazy):
 
 
 @pytest.mark.parametrize("cls", ESTIMATORS)
-def test_other_rows_are_fitted_from_there(cls):
+def test_a_fit_to_other_rows_keeps_the_numbers_of_the_clusters(cls):
     """Clusters keep their numbers, which a fit from seeds does not."""
     X, truth = blobs(800)
     first = quick(cls).fit(X[:400])

@@ -111,7 +111,7 @@ def test_directions_are_orthonormal_and_the_leading_ones_hold_most_of_the_centre
     assert (np.diff(shares) <= 1e-4 * shares[0]).all()
 
 
-def test_rows_that_lie_alike_in_all_directions_get_all_distances(monkeypatch):
+def test_isotropic_rows_use_no_partial_distances(monkeypatch):
     monkeypatch.setattr(partial, "_WORTH", 0.9)
     rng = np.random.default_rng(0)
     rows, centers = rng.normal(size=(2000, 64)), 0.1 * rng.normal(size=(300, 64))

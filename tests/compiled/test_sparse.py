@@ -82,7 +82,7 @@ def test_the_form_of_the_dense_array_changes_no_bit(seed, n_columns):
         np.testing.assert_array_equal(form @ fast, left @ fast)
 
 
-def test_arrays_that_are_off_their_lines_are_moved():
+def test_arrays_that_are_not_aligned_give_the_same_products():
     rows = canonical(sp.random_array((13, 6), density=0.4, format="csr", rng=0))
     other = np.random.default_rng(0).normal(size=(6, 5))
     expected = fast_rows(rows) @ other

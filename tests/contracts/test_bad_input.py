@@ -285,7 +285,7 @@ def test_wrong_parameters_are_named_without_reading_data(cls, name, value):
 
 
 @pytest.mark.parametrize("path", ["table.csv", Path("table.zarr")])
-def test_paths_are_to_be_opened_first(path):
+def test_a_path_as_x_is_refused_with_how_to_open_it(path):
     with pytest.raises(TypeError, match=r"X is a path\. Open it first"):
         KMeans(2).fit(path)
 
@@ -339,7 +339,7 @@ def test_more_clusters_than_rows_are_refused(cls, init):
 @pytest.mark.parametrize(
     "method", ["predict", "transform", "score", "save", "get_feature_names_out"]
 )
-def test_nothing_works_before_a_fit(cls, method, tmp_path):
+def test_methods_before_a_fit_raise_not_fitted_error(cls, method, tmp_path):
     arguments = {"save": [tmp_path / "model"], "get_feature_names_out": []}.get(method, [X])
     with pytest.raises(NotFittedError, match="not fitted"):
         getattr(cls(), method)(*arguments)

@@ -570,7 +570,7 @@ def test_labels_have_known_chunks_after_the_fit(cls, form):
 
 
 @each_estimator
-def test_a_fit_begins_by_asking_nothing_but_the_data(cls):
+def test_fits_to_lazy_rows_compute_through_dask(cls):
     with raise_if_computes(), pytest.raises(ComputeForbiddenError):
         quick(cls).fit(lazy())
 

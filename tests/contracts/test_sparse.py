@@ -95,7 +95,7 @@ def assert_alike(found, expected, rows, table):
 @pytest.mark.in_turn("weighted")
 @pytest.mark.parametrize("model", MODELS, ids=str)
 @pytest.mark.parametrize("weighted", [False, True])
-def test_sparse_equals_dense(model, weighted):
+def test_fits_to_sparse_rows_are_those_to_dense_rows(model, weighted):
     rows, _ = counts(share=0.12)
     rows = rows[rows.sum(axis=1) > 0] if model.distortion == "cosine" else rows
     weights = np.random.default_rng(1).integers(0, 3, len(rows)) if weighted else None

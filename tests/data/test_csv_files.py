@@ -224,7 +224,7 @@ def test_rows_with_blanks_and_quotes_are_read_as_without(tmp_path):
 
 
 @pytest.mark.parametrize("block", [1 << 20, 900])
-def test_a_date_that_is_none_is_named_with_its_line(tmp_path, monkeypatch, block):
+def test_a_value_that_is_no_date_is_named_with_its_line(tmp_path, monkeypatch, block):
     monkeypatch.setattr(csv_files, "_BLOCK_BYTES", block)
     lines = ["day,x", *(f"2026-02-0{1 + i % 9},{i}" for i in range(300))]
     lines[199:201] = ["", "2026-02-30,5"]
@@ -287,7 +287,7 @@ def test_a_very_long_field_among_the_first_lines_is_refused_with_the_file(tmp_pa
         csv_files.open_csv(str(tmp_path / "x.csv"), ["x"], keep=["label"])
 
 
-def test_a_very_long_field_with_other_separators_in_it_is_told(tmp_path):
+def test_a_very_long_field_with_other_separators_is_refused_with_the_reason(tmp_path):
     long = "a" * 100_000
     (tmp_path / "x.csv").write_text(f"x;label\n1;{long},{long}\n2;b\n")
     with pytest.raises(ValueError, match="separated by ','; by others: field larger than"):

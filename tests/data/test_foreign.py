@@ -114,6 +114,6 @@ def test_sparse_columns_of_mixed_models_or_beside_others_are_read_as_dense_ones(
         np.testing.assert_array_equal(model.predict(frame[frame.columns[::-1]]), model.labels_)
 
 
-def test_other_objects_are_left_alone():
+def test_objects_that_need_no_conversion_are_returned_unchanged():
     for X in (ROWS, pd.DataFrame(ROWS), da.zeros((3, 3)), [[1.0]], None):
         assert unwrapped(X) is X

@@ -153,7 +153,7 @@ def test_wrong_dimensions_variables_and_chunks_are_refused(path, tmp_path):
     with pytest.raises(ValueError, match="cannot be read as NetCDF"):
         open_data(tmp_path / "broken.nc")
     np.save(tmp_path / "rows.npy", np.zeros((3, 2)))
-    with pytest.raises(ValueError, match="no NetCDF file and no zarr group, which alone have"):
+    with pytest.raises(ValueError, match="no NetCDF file and no zarr group; feature_dim"):
         open_data(tmp_path / "rows.npy", feature_dim="band")
 
 

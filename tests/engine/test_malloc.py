@@ -52,24 +52,24 @@ def faults_of(**environment):
     return [int(number) for number in done.stdout.split()]
 
 
-def test_blocks_of_a_worker_take_the_memory_of_others():
+def test_blocks_in_a_worker_reuse_freed_memory_within_the_context():
     before, within, after = faults_of(MALLOC_TRIM_THRESHOLD_="65536")
     assert before > PAGES / 2
     assert within < PAGES / 10
     assert after > PAGES / 2
 
 
-def test_what_the_user_says_of_the_allocator_counts():
+def test_a_mapping_threshold_that_the_user_set_is_left_unchanged():
     before, within, after = faults_of(
         MALLOC_TRIM_THRESHOLD_="65536", MALLOC_MMAP_THRESHOLD_="65536"
     )
     assert min(before, within, after) > PAGES / 2
 
 
-def test_elsewhere_the_allocator_adapts_by_itself():
+def test_blocks_outside_of_workers_reuse_freed_memory_anyway():
     assert faults_of()[1] < PAGES / 10
 
 
 @pytest.mark.parametrize("threshold", ["99999999999", "nonsense"])
-def test_odd_values_of_the_threshold_do_no_harm(threshold):
+def test_odd_values_of_the_trim_threshold_raise_no_error(threshold):
     assert len(faults_of(MALLOC_TRIM_THRESHOLD_=threshold)) == 3

@@ -89,7 +89,7 @@ def run_of(numbers, values):
 
 
 @given(st.integers(1, 300), st.data())
-def test_the_bits_of_a_sum_do_not_depend_on_who_adds_what(n, data):
+def test_the_bits_of_a_sum_do_not_depend_on_the_groups_of_calls(n, data):
     values = np.random.default_rng(n).normal(size=n) * 10.0 ** np.arange(n)[::-1].clip(0, 12)
     whole = run_of(range(n), values).total
     owners = data.draw(st.lists(st.integers(0, 4), min_size=n, max_size=n))
@@ -251,7 +251,7 @@ def test_rows_without_values_have_no_weight():
         assert passes.reduce(weights_of) == [expected]
 
 
-def test_passes_that_are_added_are_counted():
+def test_passes_made_elsewhere_can_be_added_to_the_count():
     passes = weighted_passes(rows_of(4), None)
     passes.reduce(shapes)
     passes.add(3)
@@ -307,7 +307,7 @@ def test_weights_and_rows_of_one_source_read_it_once():
     assert set(source.reads.values()) == {1}
 
 
-def test_a_block_may_serve_two_jobs():
+def test_a_block_may_be_an_argument_of_several_calls():
     block = dask.delayed(np.ones)((2, 3))
     jobs = [(block, i) for i in range(100)]
     assert tree_reduce(lambda rows, i: rows.sum() * i, jobs, (), True, "x") == 6 * 99 * 50
@@ -361,7 +361,7 @@ def test_a_thread_has_one_block_and_the_next(scheduler, seconds):
     assert source.most <= threads * (2 if seconds == 0 else 3)
 
 
-def test_what_blocks_are_made_from_does_not_outlive_them():
+def test_intermediate_values_are_freed_with_their_block():
     source = Watched()
     data = source.as_dask(64).map_blocks(lambda b: b + 1).map_blocks(lambda b: b * 2)
     with dask.config.set(scheduler="sync"):
@@ -584,7 +584,7 @@ def test_nothing_is_kept_unless_asked_and_nothing_twice():
         assert in_memory.blocks is before
 
 
-def test_memory_for_data_is_what_is_left():
+def test_memory_for_data_is_at_most_the_limit_and_the_memory_of_the_machine():
     script = (
         "import resource; from daskmm.engine.resources import memory_bytes;"
         "resource.setrlimit(resource.RLIMIT_DATA, (1 << 30, 1 << 30)); print(memory_bytes())"
@@ -646,7 +646,7 @@ def weighted(rows, weights):
     return passes.blocks
 
 
-def test_blocks_of_some_size_are_visited_one_by_one():
+def test_large_blocks_and_few_small_ones_are_visited_one_by_one():
     # Few small ones too: there are threads to keep busy.
     for chunk, n_blocks in ((1, 127), (20_000, 200)):
         table = da.zeros((chunk * n_blocks, 4), chunks=(chunk, -1))
@@ -783,7 +783,7 @@ def test_blocks_on_a_cluster_are_read_once_per_pass_or_kept_and_visited(tmp_path
 
 
 @pytest.mark.long
-def test_killed_workers_cost_their_blocks_being_read_again(tmp_path):
+def test_only_the_blocks_of_killed_workers_are_read_again(tmp_path):
     passes = Passes(row_blocks(numbered_blocks(64, tmp_path)))
     expected = summed_here(passes, tmp_path)
     with cluster() as client:
@@ -904,7 +904,7 @@ def test_kept_blocks_are_no_inputs_until_they_are_moved(monkeypatch):
         assert passes.reduce(visited) == list(range(kept.numblocks[0]))
 
 
-def test_the_limit_of_one_blas_thread_lasts_as_long_as_anybody_needs_it():
+def test_blas_has_one_thread_until_the_last_context_is_left():
     def threads():
         return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
 

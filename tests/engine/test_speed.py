@@ -38,7 +38,7 @@ def test_slow_blocks_are_noticed():
     assert loading_seconds(assumed, 2) < 0.2 * expected
 
 
-def test_a_worker_of_an_active_cluster_loads():
+def test_the_time_of_loading_is_measured_on_a_worker_of_the_active_cluster():
     with Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None):
         X = table()
         assert with_measured_loading(X, layout_of(X)).byte_seconds > 1e-9

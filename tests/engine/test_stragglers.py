@@ -127,14 +127,14 @@ def test_groups_of_every_second_call_are_scattered(groups, scattered):
     assert tasks.are_scattered == scattered
 
 
-def test_a_scheduler_takes_a_parcel_for_a_small_value():
+def test_a_parcel_reports_a_small_size_to_the_scheduler():
     parcel = Parcel(bytes(1 << 20), True)
     assert sizeof(parcel) < 100
     header, frames = serialize(parcel)
     assert deserialize(header, frames) == copy.deepcopy(parcel) == parcel
 
 
-def test_looks_become_rarer_up_to_one_per_second(monkeypatch):
+def test_workers_are_checked_less_and_less_often_down_to_once_per_second(monkeypatch):
     pauses = []
 
     async def sleep(pause):

@@ -185,7 +185,7 @@ def test_threads_that_begin_together_open_a_store_once(store, monkeypatch):
     assert len(found) == len(made) == 1
 
 
-def test_lazy_tasks_give_the_same(tmp_path, rows):
+def test_products_by_dask_tasks_are_those_of_threads(tmp_path, rows):
     with dask.config.set(scheduler="synchronous"):
         store = build(tmp_path / "gram", rows, RBF, dtype="float64", tile_rows=TILE, lazy=True)
         product = StoredGram(store, rows, RBF, lazy=True).product(memberships())
@@ -588,7 +588,7 @@ def test_truncated_metadata_are_refused(store):
         GramStore(store.path)
 
 
-def test_origin_is_kept(tmp_path, rows, store):
+def test_a_store_keeps_the_origin_of_its_rows(tmp_path, rows, store):
     assert store.origin is None
     build(tmp_path / "with", rows, RBF, tile_rows=TILE, origin={"mean": [0.1, 1 / 3]})
     assert GramStore(tmp_path / "with").origin == {"mean": [0.1, 1 / 3]}

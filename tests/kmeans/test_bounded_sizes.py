@@ -22,7 +22,9 @@ def unequal():
 
 
 def fitted(estimator, rows, bound, **settings):
-    return estimator(6, random_state=0, max_cluster_size=bound, **settings).fit(rows)
+    if estimator is EntropyPowerKMeans:
+        settings["lam"] = "0.5*variance"
+    return estimator(6, n_init=2, random_state=0, max_cluster_size=bound, **settings).fit(rows)
 
 
 @pytest.mark.parametrize("estimator", [KMeans, PowerKMeans, EntropyPowerKMeans])

@@ -44,7 +44,7 @@ def test_weights_count_as_copies_do_where_several_clusters_are_empty():
     np.testing.assert_allclose(copied.cluster_centers_, weighted.cluster_centers_, rtol=1e-12)
 
 
-def test_error_names_the_empty_cluster():
+def test_an_empty_cluster_is_refused_by_its_number_if_asked():
     rows, _ = blobs(240, 3, 4)
     with pytest.raises(ValueError, match=r"1 of 4 clusters became empty \(first: cluster 3"):
         KMeans(4, init=far_start(rows, 4), standardize=False, empty_cluster="error").fit(rows)

@@ -124,7 +124,8 @@ def test_an_interrupt_of_a_stage_on_the_sample_keeps_a_model(stage, monkeypatch)
     assert len(model.cluster_centers_) == 40
 
 
-@pytest.mark.parametrize("call", [3, 5, 8])
+@pytest.mark.in_turn("call")
+@pytest.mark.parametrize("call", [5, 3, 8])
 def test_a_fit_that_is_killed_between_exchanges_resumes_to_the_same_bits(call, tmp_path):
     X, settings = load_digits().data, {"random_state": 0, "n_init": 1}
     whole = KMeans(60, **settings).fit(X)
@@ -145,6 +146,7 @@ def test_a_fit_that_is_killed_between_exchanges_resumes_to_the_same_bits(call, t
     np.testing.assert_array_equal(resumed.cluster_centers_, whole.cluster_centers_)
 
 
+@pytest.mark.in_turn("chunks")
 @pytest.mark.parametrize("chunks", [400, 1797])
 def test_fits_with_exchanges_do_not_depend_on_chunks_or_the_scheduler(chunks):
     # Integers have ties, which rounding decides.

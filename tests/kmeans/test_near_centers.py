@@ -106,6 +106,7 @@ def test_fits_end_where_those_over_all_centres_do(p, monkeypatch):
     assert found.inertia_ == pytest.approx(expected.inertia_, rel=2e-3)
 
 
+@pytest.mark.in_turn("dtype")
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_rows_far_from_the_mean_are_told_apart_in_near_steps(dtype):
     X = np.random.default_rng(0).normal(size=(6000, 12))

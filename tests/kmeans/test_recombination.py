@@ -84,7 +84,7 @@ def test_the_same_seed_gives_the_same_model():
         assert first.history_[0].iteration == 1
 
 
-def test_one_start_stays_alone(monkeypatch):
+def test_a_fit_from_one_start_recombines_nothing(monkeypatch):
     def fail(*arguments):
         raise AssertionError("nothing to be combined")
 

@@ -99,7 +99,7 @@ def test_records_are_divided_as_the_rows_are():
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(2))
-def test_a_jump_is_followed_and_standing_still_is_kept(seed):
+def test_clusters_follow_a_jump_and_stay_if_the_data_do_not_change(seed):
     """Of 20 clusters that overlap: two half-lives later as if only new rows had been fitted."""
     draws = [np.random.default_rng((seed, each)).normal(0, 2, (20, 8)) for each in range(2)]
     rng = np.random.default_rng(seed)

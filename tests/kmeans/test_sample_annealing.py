@@ -63,7 +63,7 @@ def test_a_fit_with_landmarks_reads_the_table_a_few_times(reserve):
 
 
 @each_estimator
-def test_the_history_tells_samples_from_the_table(cls, reserve):
+def test_records_of_the_history_say_whether_a_step_was_on_a_sample(cls, reserve):
     model = sampled(cls).fit(X)
     exact = [record for record in model.history_ if record.exact]
     before = model.history_[: len(model.history_) - len(exact)]
@@ -78,7 +78,7 @@ def test_the_history_tells_samples_from_the_table(cls, reserve):
 
 
 @each_estimator
-def test_callbacks_hear_of_the_table_only(cls):
+def test_callbacks_get_no_iterations_on_samples(cls):
     records = []
     model = sampled(cls, callbacks=[records.append]).fit(X)
     assert len(records) == model.n_iter_
@@ -88,7 +88,7 @@ def test_callbacks_hear_of_the_table_only(cls):
 @pytest.mark.in_turn("chunks")
 @each_estimator
 @pytest.mark.parametrize("chunks", [N, 999, 64])
-def test_chunks_change_nothing(cls, chunks, reserve):
+def test_fits_annealed_on_samples_do_not_depend_on_chunks(cls, chunks, reserve):
     model = sampled(cls).fit(X)
     other = sampled(cls).fit(lazy(chunks=chunks))
     np.testing.assert_allclose(other.cluster_centers_, model.cluster_centers_, rtol=1e-9)
@@ -98,7 +98,7 @@ def test_chunks_change_nothing(cls, chunks, reserve):
 
 @each_estimator
 @pytest.mark.parametrize("scheduler", ["synchronous", "threads", "processes"])
-def test_schedulers_change_nothing(cls, scheduler):
+def test_fits_annealed_on_samples_do_not_depend_on_the_scheduler(cls, scheduler):
     settings = {"n_init": 2} if cls is KMeans else {"n_init": 2, "eta": 1.3}
     model = sampled(cls, **settings).fit(X)
     with dask.config.set(scheduler=scheduler):
@@ -179,7 +179,7 @@ def test_features_are_found_on_a_sample():
 
 
 @pytest.mark.long
-def test_overlapping_clusters_come_to_rest_near_the_best():
+def test_the_cost_of_overlapping_clusters_is_near_that_of_scikit_learn():
     rng = np.random.default_rng(0)
     centers = rng.normal(size=(12, 3))
     rows = centers[rng.integers(12, size=20_000)] + rng.normal(size=(20_000, 3))

@@ -43,7 +43,7 @@ def compressed(X, n_points, weights=None, w=WEIGHTS):
 
 @pytest.mark.parametrize("self_term", [True, False])
 @pytest.mark.parametrize("weighted", [True, False])
-def test_without_scatter_a_step_is_the_exact_one(self_term, weighted):
+def test_a_step_of_micro_clusters_without_variance_is_the_step_of_rows(self_term, weighted):
     X = rows_of(90)
     v = np.random.default_rng(1).integers(1, 4, 90).astype(float) if weighted else np.ones(90)
     exact = Neighborhood.of(X, v, 1e-6)
@@ -109,7 +109,7 @@ def test_features_of_noise_are_left_out_of_distances():
 
 
 @pytest.mark.parametrize("compiled", [True, False])
-def test_chunks_do_not_matter(compiled, monkeypatch):
+def test_micro_clusters_do_not_depend_on_chunks(compiled, monkeypatch):
     X = rows_of()
     expected, *_ = compressed(X, 60)
     if not compiled:
@@ -201,7 +201,7 @@ def test_rows_that_have_come_together_are_counted():
 
 
 @pytest.mark.parametrize("kind", ["memory", "dask", "frame", "unknown rows"])
-def test_rows_follow_lazily_in_any_form(kind):
+def test_labels_do_not_depend_on_the_form_of_the_table_and_are_lazy_for_lazy_ones(kind):
     X = rows_of(700)
     expected = WeightedBlurringMeanShift(0.1, n_representatives=60, random_state=0).fit(X)
     assert expected.n_passes_ == 1 + micro_clusters.PASSES + 1

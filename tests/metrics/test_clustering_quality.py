@@ -43,7 +43,7 @@ def forms():
 
 
 @pytest.mark.parametrize("score", SCORES)
-def test_lazy_rows_give_the_same(score):
+def test_scores_of_lazy_rows_are_those_of_rows_in_memory(score):
     expected = score(X, NOISY)
     for rows, labels in forms():
         found = score(rows, labels)
@@ -125,7 +125,7 @@ def test_labels_and_rows_without_a_score_are_refused(score):
         score(da.from_array(holes, chunks=(100, -1)), NOISY)
 
 
-def test_scores_are_numbers():
+def test_scores_behave_as_floats_that_have_a_standard_error():
     for score in SCORES:
         assert isinstance(score(X, NOISY), float)
     found = silhouette_score(X, NOISY)

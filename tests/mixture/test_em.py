@@ -155,7 +155,7 @@ def test_a_step_to_a_singular_covariance_ends_the_run_at_the_state_before():
     np.testing.assert_array_equal(step.state.means, state.means)
 
 
-def test_records_call_the_steps_those_of_em():
+def test_records_and_progress_name_steps_of_em():
     model = GaussianMixture(2, random_state=0).fit(mixture_rows())
     assert {record.stage for record in model.history_} == {"EM"}
     assert "log-likelihood" in progress_of(model.history_[-1])[0]

@@ -285,7 +285,7 @@ HARMS += ["longer", "deleted"]
 
 
 @pytest.mark.parametrize("how", HARMS)
-def test_a_damaged_state_gives_way_to_the_former(tmp_path, how):
+def test_a_fit_resumes_from_the_former_state_if_the_latest_is_damaged(tmp_path, how):
     states = killed_at(tmp_path / "c")
     assert len(states) == 2
     harm(states[1], how)
@@ -315,7 +315,7 @@ def test_a_newer_version_is_refused(tmp_path):
         fitted("power", checkpoint=tmp_path / "c")
 
 
-def test_paths_of_other_things_are_refused(tmp_path):
+def test_checkpoints_at_files_and_in_folders_of_other_things_are_refused(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(CheckpointError, match="is a file; give a folder"):
         fitted("power", checkpoint=tmp_path / "file")
@@ -470,7 +470,7 @@ def test_parameters_that_change_no_result_may_differ(tmp_path):
     assert_same_bits(model, unstopped("power"))
 
 
-def test_a_precomputed_matrix_is_told_from_another(tmp_path):
+def test_a_checkpoint_of_another_precomputed_matrix_is_refused(tmp_path):
     gram = X @ X.T
 
     def die(record):
@@ -513,7 +513,7 @@ def test_draws_are_those_of_the_first_run(tmp_path, kind):
     np.testing.assert_array_equal(*centers)
 
 
-def test_a_stage_that_is_gone_through_again_is_another_one():
+def test_a_stage_that_is_entered_again_has_a_result_of_its_own():
     def once(journal, value):
         journal.enter("seeds")
         return journal.once(lambda: value)
@@ -725,7 +725,7 @@ def test_an_interrupt_before_the_first_iteration_leaves_nothing(tmp_path, monkey
     assert not hasattr(model, "cluster_centers_")
 
 
-def test_a_second_interrupt_does_without_the_model(tmp_path, monkeypatch):
+def test_a_second_interrupt_ends_the_fit_without_a_model(tmp_path, monkeypatch):
     path = tmp_path / "c"
     model = clone(MODELS["power"]).set_params(checkpoint=path)
     with monkeypatch.context() as patch:

@@ -128,7 +128,7 @@ def test_a_start_that_lost_by_rounding_alone_has_converged():
         assert outcome.run.converged == converged
 
 
-def test_a_pace_counts_anew_when_a_run_continues():
+def test_a_continued_run_takes_as_many_iterations_as_its_pace_says():
     schedule = Schedule(-np.inf, tol=0.0, max_iter=20)
     (run,) = iterate(Problem(), [None], schedule, until=Pace(iterations=4))
     assert len(run.history) == 4
@@ -145,7 +145,7 @@ def test_costs_that_differ_by_rounding_keep_their_order():
     assert cheapest_first([0.0, 0.0], 0.0) == [0, 1]
 
 
-def test_costs_are_rounded_from_the_lowest_on():
+def test_costs_equal_to_the_lowest_up_to_rounding_keep_their_order():
     costs = EQUALLY_GOOD * np.array([0.4, 0.0, 100.8])
     assert cheapest_first(costs, 1.0) == [0, 1, 2]
 

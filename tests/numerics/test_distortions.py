@@ -768,7 +768,7 @@ def test_matrices_that_define_no_distance_are_refused():
 @pytest.mark.parametrize(
     ("name", "missing"), [("kl", "partial"), ("euclidean", "error"), ("manhattan", "partial")]
 )
-def test_a_fit_that_stops_goes_on_to_the_same_model(name, missing, tmp_path):
+def test_a_fit_with_any_distortion_resumes_to_the_same_model(name, missing, tmp_path):
     rng = np.random.default_rng(30)
     rows, _ = rows_of("kl", 200, 4, rng)
     rows = perforated(rows, 0.2, rng) if missing == "partial" else rows

@@ -92,7 +92,7 @@ def test_ratios_that_are_alike_are_pooled_and_others_keep_their_own():
     assert np.isinf(found).all()
 
 
-def test_steps_tell_whether_batches_differ():
+def test_variance_between_batches_is_estimated_from_their_steps():
     rng = np.random.default_rng(0)
     noise = rng.normal(size=(20, 12))
     found = Between.of_steps(series(noise, 1.0))

@@ -27,7 +27,7 @@ def test_distances_are_kept_also_of_equal_rows_and_of_rows_of_other_lengths(leng
     assert not found[6].any()
 
 
-def test_points_of_the_space_come_back():
+def test_points_in_the_span_are_converted_back_to_features():
     rows = wide()
     shares = np.random.default_rng(1).dirichlet(np.ones(40), 3)
     span = span_of(rows)

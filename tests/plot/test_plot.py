@@ -91,7 +91,7 @@ def test_feature_weights_are_drawn_in_order_with_their_gains(tmp_path, n_feature
     X = blobs(300, n_features, 3)
     X[:, n_features // 2 :] = np.random.default_rng(1).normal(size=X[:, n_features // 2 :].shape)
     frame = pd.DataFrame(X, columns=[f"a name rather long {i}" for i in range(n_features)])
-    model = quick(EntropyPowerKMeans, 3, max_iter=20, tol=0).fit(frame)
+    model = quick(EntropyPowerKMeans, 3, lam="0.5*variance", max_iter=20, tol=0).fit(frame)
     figure = plot.feature_weights(model)
     drawn(figure, tmp_path / "weights.png")
     axis = figure.axes[0]
@@ -180,7 +180,7 @@ def test_projection_shows_clusters_that_noise_hides(tmp_path):
     truth = np.arange(2000) % 4
     X = np.hstack([0.02 * rng.normal(size=(2000, 3)), 50 * rng.normal(size=(2000, 12))])
     X[:, :3] += np.array([[0, 0, 0], [0, 1, 1], [1, 0, 1], [1, 1, 0]])[truth]
-    model = EntropyPowerKMeans(4, random_state=0).fit(X)
+    model = EntropyPowerKMeans(4, n_init=2, random_state=0).fit(X)
     points = plot.projection(model, X, model.labels_).axes[0].collections[0].get_offsets()
     between = np.var([points[truth == j].mean(axis=0) for j in range(4)], axis=0)
     within = np.mean([points[truth == j].var(axis=0) for j in range(4)], axis=0)
@@ -483,7 +483,7 @@ def test_names_that_the_font_lacks_are_drawn_by_another_or_escaped(tmp_path):
 
 def test_pictures_say_what_they_show():
     X = blobs(400, 5, 3)
-    model = EntropyPowerKMeans("auto", random_state=0).fit(X)
+    model = EntropyPowerKMeans("auto", n_init=1, random_state=0).fit(X)
     assert "objective" in plot.annealing_trace(model).get_label()
     assert "weighted alike" in plot.feature_weights(model).get_label()
     model.feature_weights_ = np.array([0.6, 0.1, 0.1, 0.1, 0.1])

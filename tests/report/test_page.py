@@ -604,7 +604,7 @@ def test_reports_and_commands_warn_of_far_clusters(tmp_path):
     rows[:2] += 1000.0
     pd.DataFrame(rows, columns=["a", "b"]).to_csv(tmp_path / "rows.csv", index=False)
     fit = ["fit", str(tmp_path / "rows.csv"), "-k", "3", "--out", str(tmp_path / "run"), "--report"]
-    assert main([*fit, "--quiet"]) == 0
+    assert main([*fit, "--model", "kmeans", "--no-pictures", "--quiet"]) == 0
     told = json.loads((tmp_path / "run" / "summary.json").read_text())["warnings"]
     assert len(told) == 1
     assert "1 of 3 clusters is far from all others, and holds 2 of 1,500 rows." in told[0]

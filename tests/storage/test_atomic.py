@@ -27,7 +27,7 @@ def path(request, tmp_path):
     return tmp_path / "made" / "on the way" / request.param
 
 
-def test_a_file_takes_its_name_and_replaces_the_former(path):
+def test_a_new_file_replaces_the_former_and_leaves_nothing_else(path):
     written(path, "a")
     written(path, "b", replace=True)
     assert text_of(path) == "b"

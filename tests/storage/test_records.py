@@ -91,7 +91,7 @@ def same(a, b):
 
 @settings(max_examples=n_examples(60), deadline=None)
 @given(value=values)
-def test_what_is_written_is_read(tmp_path_factory, value):
+def test_a_state_that_is_written_and_read_is_unchanged(tmp_path_factory, value):
     path = tmp_path_factory.mktemp("states") / "state"
     write_state(path, value)
     assert same(read_state(path), value)
@@ -110,7 +110,7 @@ def test_the_json_of_a_model_is_valid_anywhere(value):
     assert same(decode(json.loads(text), lambda node: arrays[node["array"]]), value)
 
 
-def test_names_of_features_are_objects_again():
+def test_arrays_of_names_are_decoded_as_objects():
     names = np.array(["alpha", "épsilon"], dtype=object)
     again = decode(encode(names, put=None), get=None)
     assert again.dtype == object

@@ -185,7 +185,7 @@ def test_a_fit_resumes_without_the_files_that_a_stage_worked_on(url, monkeypatch
     np.testing.assert_array_equal(model.labels_, KernelPowerKMeans(3, **options).fit(X).labels_)
 
 
-def test_a_store_that_cannot_be_written_is_told(url, monkeypatch):
+def test_a_store_that_cannot_be_written_is_named_with_the_reason(url, monkeypatch):
     system = fsspec.implementations.memory.MemoryFileSystem
     put = system.put_file
 
@@ -257,7 +257,7 @@ def test_pauses_double_up_to_a_quarter_of_a_minute(monkeypatch):
         (type("NoCredentialsError", (Exception,), {})("no table"), None),
     ],
 )
-def test_reading_does_not_wait_where_that_is_of_no_use(error, cause, monkeypatch):
+def test_reading_is_not_repeated_after_errors_that_stay(error, cause, monkeypatch):
     def read():
         raise error from cause
 
@@ -270,7 +270,7 @@ class NoCredentialsError(Exception):
     """As botocore's, which is of no kind that Python knows."""
 
 
-def test_what_is_missing_for_a_store_is_told_in_a_line(url, monkeypatch, capsys):
+def test_missing_credentials_of_a_store_are_an_error_of_one_line(url, monkeypatch, capsys):
     def refuse(*_, **__):
         raise NoCredentialsError("Unable to locate credentials")
 

@@ -276,7 +276,7 @@ def test_the_dask_cluster_obeys_the_schema_of_its_operator():
         check.validate(cluster["spec"])
 
 
-def test_dask_cluster_fits_together():
+def test_pods_of_the_dask_cluster_share_the_volume_and_match_the_service():
     claim, cluster = documents()
     assert (claim["apiVersion"], claim["kind"]) == ("v1", "PersistentVolumeClaim")
     spec = cluster["spec"]
@@ -310,7 +310,7 @@ def test_compose_obeys_its_schema():
         check.validate(wrong)
 
 
-def test_compose_fits_together():
+def test_services_of_compose_share_the_volume_and_the_scheduler():
     file = compose()
     assert set(file["services"]) == {"scheduler", "worker", "notebook"}
     for service in file["services"].values():
@@ -330,7 +330,7 @@ def has_docker_compose():
 
 
 @pytest.mark.skipif(not has_docker_compose(), reason="docker compose is not installed")
-def test_compose_is_understood():
+def test_docker_compose_accepts_the_file():
     command = ["docker", "compose", "--file", DEPLOY / "compose.yaml", "config", "--quiet"]
     subprocess.run(command, check=True)
 

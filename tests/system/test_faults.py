@@ -416,7 +416,7 @@ def test_when_all_workers_are_gone_the_fit_ends(new_folder):
             group.start_workers()
 
 
-def test_workers_that_come_back_in_time_go_on(new_folder):
+def test_a_fit_goes_on_when_all_workers_are_replaced_in_time(new_folder):
     fit = functools.partial(polished, seconds=0.02)
     with processes("60s") as (group, client):
         expected, _ = undisturbed(fit, new_folder)

@@ -25,9 +25,9 @@ ROWS, _ = blobs(400, p=5, k=6)
 # A quarter of the rows are repeated, nearly.
 X = np.concatenate([ROWS, ROWS[:100] + 0.02 * RNG.normal(size=(100, 5))])
 MODELS = {
-    "plain": KMeans(9, random_state=0, standardize=False).fit(X),
-    "cosine": KMeans(9, random_state=0, distortion="cosine").fit(X),
-    "weighted": EntropyPowerKMeans(6, random_state=0, lam="0.5*variance").fit(X),
+    "plain": KMeans(9, n_init=1, random_state=0, standardize=False).fit(X),
+    "cosine": KMeans(9, n_init=1, random_state=0, distortion="cosine").fit(X),
+    "weighted": EntropyPowerKMeans(6, n_init=1, random_state=0, lam="0.5*variance").fit(X),
     "manhattan": quick(KMeans, distortion="manhattan").fit(X),
     "scikit-learn": SklearnKMeans(6, n_init=1, random_state=0).fit(X),
 }
@@ -218,7 +218,7 @@ def test_sparse_rows_have_representatives_only():
         recall(model, rows)
 
 
-def test_results_are_told_in_a_line():
+def test_representations_of_results_are_one_line_with_their_numbers():
     rows = np.concatenate([X, X[:50]])
     found = near_duplicates(MODELS["cosine"], rows)
     assert 1.0 - 1e-12 < found.pairs["similarity"].max() <= 1.0
@@ -250,7 +250,7 @@ def test_a_pass_loads_each_block_once(tmp_path):
         assert len(loaded) == 4 * expected
 
 
-def test_workers_of_a_cluster_find_the_same(local_client, tmp_path):
+def test_a_cluster_finds_the_lists_recall_and_duplicates_of_rows_in_memory(local_client, tmp_path):
     for name in ("cosine", "scikit-learn"):
         model = MODELS[name]
         write_lists(model, LAZY, tmp_path / name)

@@ -102,7 +102,7 @@ def embeddings():
 
 
 @pytest.mark.parametrize("cls", [KMeans, PowerKMeans])
-def test_estimators_fit_the_slot_of_bertopic(cls):
+def test_estimators_have_the_methods_that_bertopic_calls(cls):
     rows = embeddings()
     model = cls(4, random_state=0, distortion="cosine")
     assert model.fit(rows, y=None) is model

@@ -5,7 +5,7 @@
 namespace {
 
 struct Nearest {
-  Index label;    // −1 where two centres are as near up to rounding
+  Index label;    // −1 where two centres are equally near up to rounding
   double square;  // squared distance to that centre
   double bound;   // lower bound of the distance to any other centre
 };

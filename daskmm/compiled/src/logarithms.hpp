@@ -51,7 +51,8 @@ template <class T, bool AT_LEAST_ONE = false> INLINE Split<T> split_exponent(Vec
   constexpr Unsigned lift = 0;
   using Shifted = Flags<T>;  // these integers have a sign
 #else
-  // Exponents below 0 are lifted above it: AVX2 cannot shift 64 bits with their sign.
+  // Negative exponents are made positive before the shift: AVX2 cannot shift 64 bits with their
+  // sign.
   constexpr Unsigned lift = AT_LEAST_ONE ? 0 : Unsigned(1) << (8 * sizeof(T) - 2);
   using Shifted = Bits<T>;
 #endif

@@ -142,7 +142,7 @@ template <class R> struct MixtureSums : Entry {
     if (!a.degrees) return 0.5 * squares;
     const double degrees = a.degrees[j], both = degrees + double(p);
     store(pull + j * tile + i, both / (degrees + squares));
-    // The last term is not finite where a distance is not; the logarithm would be.
+    // The last term is not finite where a distance is not, though the logarithm would be.
     return 0.5 * both * LN_2 * log2_1p<double>(squares / degrees) + (squares - squares);
   }
   // Turn logarithms of densities into responsibilities; return whether all densities are finite.
@@ -191,8 +191,8 @@ template <class R> struct MixtureSums : Entry {
     }
     return n;
   }
-  // Add n listed rows to N vectors of a component's sums. Then write them, times the roots of their
-  // weights, or add them to the component's squares.
+  // Add n listed rows to N vectors of a component's sums. Then write the rows, times the roots of
+  // their weights, or add their squares to those of the component.
   template <int N, bool WRITE> INLINE void add_rows(const double* mean, Index first, Index n, Index f) {
     const int32_t* const own = rows + first;
     const double *const from = z + f, *const factors = (WRITE ? roots : weights) + first;

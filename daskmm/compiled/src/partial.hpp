@@ -42,7 +42,7 @@ INLINE void dots(const T* const (&rows)[N], const T* factors, Index p, T (&out)[
   }
 }
 
-// The nearest of the centres that the rows of a tile were compared with, the nearest first.
+// For each row of a tile, the nearest of the centres that it was compared with, in ascending order.
 template <class T> struct Nearby {
   const Index size, rows;  // centres listed per row; none are listed if this is 0
   T *scores, *worst;

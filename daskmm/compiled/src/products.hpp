@@ -9,7 +9,7 @@ namespace {
 
 constexpr Index CENTERS = 8;                                   // centres per group
 template <class T> constexpr Index WIDTH = GROUP * LENGTH<T>;  // rows of a panel
-// With 32 registers, eight centres go at a time; with 16, four.
+// With 32 registers, eight centres are taken at a time; with 16, four.
 #if HAVE_AVX512 || defined(__aarch64__)
 constexpr int AT_ONCE = 8;
 #else

@@ -79,9 +79,9 @@ template <class T> INLINE T sum_of(Vector<T> x) {
 template <class T> INLINE T largest_of(Vector<T> x) {
   return folded<T>(x, [](auto a, auto b) { return a > b ? a : b; });
 }
-// Σ f(i, at) over n numbers in a fixed order, with N vectors of sums that do not wait for one
-// another. at(x + i) is a vector, but a number at the end, where less than one vector is left (or,
-// without SINGLES, less than N vectors).
+// Return Σ f(i, at) over n numbers in a fixed order, with N independent vectors of sums. at(x + i)
+// reads a vector. At the end, where less than one vector is left (without SINGLES, less than N
+// vectors), it reads single numbers.
 template <int N, bool SINGLES = true, class F> INLINE double sum_over(Index n, F f) {
   constexpr int L = LENGTH<double>;
   Vector<double> sums[N] = {};

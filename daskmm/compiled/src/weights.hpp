@@ -81,8 +81,8 @@ template <class T> struct Tables {
   }
 };
 
-// Replace all distances of a tile (centre, row) by weights. Two centres × three vectors go abreast,
-// since each waits for its own results.
+// Replace all distances of a tile (centre, row) by weights. Two centres × three vectors are
+// processed together, since each waits for its own results.
 template <class T>
 void weigh_all(T* d, Index tile, Index k, Index b, const RowNumbers<T>& of, const Weighing<T>& how) {
   using V = Vector<T>;
@@ -96,7 +96,8 @@ void weigh_all(T* d, Index tile, Index k, Index b, const RowNumbers<T>& of, cons
   const Bits<T> of_one = (Bits<T>)one, fraction = Bits<T>{} + ((Unsigned(1) << Number<T>::mantissa) - 1);
   const Index n_groups = (b + GROUP * LENGTH<T> - 1) / (GROUP * LENGTH<T>);
   const Index n_turns = (k + 1) / 2 * n_groups;
-  // Steps take 3 to 8 % longer without these lines, and 4 to 9 % longer with more than 8 at a time.
+  // Prefetched cache lines: steps take 3 to 8 % longer without, and 4 to 9 % with more than 8 at a
+  // time.
   const Index wanted = (how.n_later * Index(sizeof(T)) + 32 * n_turns) / (64 * n_turns);
   const Index n_lines = wanted < 8 ? wanted : 8;
   const char* line = (const char*)how.later;
@@ -195,9 +196,9 @@ template <class T> struct Listed {
   T *rows, *excess, *phi;
   Index most;
 };
-// A tile lists its weights if fewer than 1/LISTED of all count. If more do, it computes all, and so
-// do the others of its group of RETRIED tiles: blocks that are read in parts of whole groups give the
-// same bits (dispatch.py).
+// A tile lists its weights if fewer than 1/LISTED of all count. If more count, it computes all
+// weights, and so do the other tiles of its group of RETRIED tiles. So blocks that are read in
+// parts of whole groups give the same bits (dispatch.py).
 constexpr Index LISTED = 8, RETRIED = 8;
 
 // List one centre's rows with d ≤ limit · smallest; return the new end of the list.

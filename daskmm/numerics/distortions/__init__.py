@@ -13,8 +13,8 @@ from daskmm.numerics.distortions.cosine import Cosine
 from daskmm.numerics.distortions.mixed import Mixed
 from daskmm.numerics.distortions.norms import Euclidean, Manhattan
 
-# The deviance of a distribution is twice the divergence of its log-likelihood, so some names mean
-# the same clusters.
+# Deviances of distributions are twice these divergences, so the name of a distribution means the
+# same clusters as that of its divergence.
 DISTORTIONS: dict[str, type[Distortion]] = {
     "sqeuclidean": SquaredEuclidean,
     "kl": KullbackLeibler,

@@ -60,7 +60,8 @@ class Distortion(ABC):
 
     # Number of the distortion in the compiled loops; None if they do not support it.
     code: ClassVar[int | None] = None
-    # Power of ‖x − θ‖ to which it is proportional near 0: 2 for Bregman divergences, 1 for norms.
+    # Power of ‖x − θ‖ to which the distortion is proportional near 0: 2 for Bregman divergences, 1
+    # for norms.
     degree: ClassVar[int] = 2
     # Descriptions of the distortion, and of the values for which it is defined.
     title: ClassVar[str]

@@ -9,7 +9,7 @@ Divergences", JMLR 6, 2005; Vellal, Chakraborty & Xu, "Bregman Power k-Means", I
 The three-point identity with a reference m within the domain is
 
 .. math:: d(x, \theta) = d(x, m) + \sum_l c_l(\theta) + \sum_l x_l g_l(\theta),
-          \quad g = \nabla F(m) - \nabla F(\theta), \quad c = d(m, \theta) - m g,
+          \quad g = \nabla F(m) - \nabla F(\theta), \quad c = d(m, \theta) - m g.
 
 Its first term, with the logarithms of the rows, is the same for all centres, and the last one is a
 matrix product. Products that cancel are computed again from the definition, in a form that does not
@@ -422,7 +422,7 @@ SQUARED_EUCLIDEAN = SquaredEuclidean(np.zeros(1))
 
 
 class Metric(NamedTuple):
-    """The distortion between rows, and the column of each feature (None if all are columns)."""
+    """The distortion between rows, and the column of each feature (None: each is a column)."""
 
     distortion: Distortion = SQUARED_EUCLIDEAN
     groups: NDArray[np.int64] | None = None

@@ -30,8 +30,8 @@ from daskmm.numerics.distortions.base import (
 )
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
 
-# ε as a share of the rows' spread. If a centre coincides with a row but should move, its steps grow
-# by a factor equal to the number of rows that attract it.
+# ε as a share of the rows' spread. If a centre lies on a row but should move, each step is longer
+# than the last by a factor: the number of rows that attract it.
 SMOOTHING = 1e-6
 # ε if all rows are equal; its inverse is finite.
 _SMALLEST = 1e-100
@@ -94,7 +94,7 @@ class Manhattan(Norm):
         distances: FloatArray,
         feature_weights: FloatArray | None,
     ) -> CenterUpdate:
-        """Compute sums with ω = 1/(2a), ``a = max(|x_il − θ_jl|, ε_l)``; squares include a/2."""
+        """Compute sums with ω = 1/(2a), ``a = max(|x_il − θ_jl|, ε_l)``; add a/2 to squares."""
         sums, denominators = np.zeros_like(centers), np.zeros_like(centers)
         squares = None if feature_weights is None else np.zeros(centers.shape[1])
         for j, center in enumerate(centers):
