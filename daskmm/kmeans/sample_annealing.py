@@ -135,7 +135,9 @@ _GENERATIONS = 4
 _WORTH_ANOTHER = 1e-3
 # Largest number of exchanges of clusters. They also end once one of them gains less than this
 # share. Half of this share would lower the cost by another .05 %, in a tenth more time.
-_EXCHANGES, _WORTH_EXCHANGING = 8, 2e-3
+_EXCHANGES, _WORTH_EXCHANGING = 8, 3e-3
+# Relaxation of the steps after the last exchange, in which most rows keep their centre.
+_LAST_RELAXATIONS = RELAXATIONS[-2:]
 
 
 @dataclass(frozen=True)
@@ -308,7 +310,12 @@ def converged(search: Search) -> Search:
     The cost of the last state is found by the next stage, which takes steps over more rows.
     """
     best, *others = cheapest(search.runs, len(search.runs))
-    schedule = replace(search.relaxed_schedule(_steps_left(search)), ends_at_means=False)
+    schedule = replace(
+        search.hard_schedule,
+        max_iter=_steps_left(search),
+        relaxations=_LAST_RELAXATIONS,
+        ends_at_means=False,
+    )
     (run,) = _run(search, [(best.state, schedule)])
     if search.context.stopped is not None:
         return search
