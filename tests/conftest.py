@@ -11,7 +11,6 @@ from collections import defaultdict
 
 import dask
 import hypothesis
-import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
@@ -26,6 +25,7 @@ if "OMP_NUM_THREADS" not in os.environ:
 # for 4 %.
 IDLE = {
     "distributed.worker.profile.enabled": False,
+    "distributed.worker.memory.monitor-interval": "1s",
     "distributed.admin.tick.interval": "1s",
     "distributed.admin.system-monitor.interval": "5s",
 }
@@ -45,9 +45,7 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    # Machines that run tests are busy: workers slow by chance would have blocks read twice,
-    # which tests count.
-    dask.config.set({"daskmm.straggler-patience": np.inf, **IDLE})
+    dask.config.set(IDLE)
     # Tests that need a number of examples, or the same ones each time, say so themselves.
     hypothesis.settings.register_profile("quick", deadline=None, max_examples=25)
     hypothesis.settings.register_profile("ci", deadline=None, max_examples=50)

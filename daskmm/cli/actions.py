@@ -304,7 +304,7 @@ def _predict_into(out: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """Write the labels, and return how many there are of each cluster."""
     run = open_run(arguments.folder)
     _check_unknown(run, arguments)
-    if arguments.outliers is not None and not hasattr(run.model, "calibrate"):
+    if arguments.outliers is not None and not hasattr(run.model, "typical_distances_"):
         raise UserError(
             f"--outliers needs a k-means model; {arguments.folder} holds a "
             f"{type(run.model).__name__}."

@@ -21,8 +21,8 @@ from daskmm.cluster._center_fit import CenterRecipe, earlier_model
 from daskmm.cluster._docs import documented
 from daskmm.cluster._estimator import MMClusterer
 from daskmm.cluster._export import nearest_center_pipeline, nearest_direction_pipeline, with_names
-from daskmm.cluster._fitted_centers import FittedCenters, attributes_of_profile
-from daskmm.cluster._fitting import fitting, lock_of, replace_fitted, set_fitted, unfitted
+from daskmm.cluster._fitted_centers import FittedCenters
+from daskmm.cluster._fitting import fitting, lock_of, replace_fitted, unfitted
 from daskmm.cluster._mixed import planned
 from daskmm.cluster._nearest import NearestCenter
 from daskmm.cluster._output import labels_of_table, values_of_table
@@ -37,11 +37,10 @@ from daskmm.data.mixed import Column
 from daskmm.data.rasters import pixels_of
 from daskmm.data.sparse import is_sparse, taken_rows
 from daskmm.engine.first_pass import Survey
-from daskmm.engine.passes import Persist, one_blas_thread
+from daskmm.engine.passes import Persist
 from daskmm.kmeans.assignment import cost, labels_of
 from daskmm.kmeans.belonging import (
     MembershipPower,
-    distance_profile,
     labels_within_limit,
     limit_of,
     memberships_of,
@@ -429,27 +428,6 @@ class CenterClusterer(CenterParameters, NearestCenter):
         shared = fitted.coordinates, fitted.state, self.typical_distances_
         return values_of_table(self, fitted.table(X, feature_dim), scores_of, *shared, name="score")
 
-    def calibrate(self, X: Any, sample_weight: Any = None, feature_dim: str | None = None) -> Self:
-        """Compute from given rows, in one pass, the attributes by which outliers are measured.
-
-        This sets the three attributes from which `predict_proba`, `score_samples` and outliers are
-        computed. `fit` and `partial_fit` compute them from samples of the rows.
-
-        Parameters
-        ----------
-        [rows, sample_weight, feature_dim]
-
-        Returns
-        -------
-        self
-        """
-        fitted = FittedCenters.of(self)
-        passes = fitted.passes(self, X, sample_weight, feature_dim)
-        with one_blas_thread():
-            profile = distance_profile(passes, fitted.coordinates, fitted.state)
-        set_fitted(self, attributes_of_profile(profile))
-        return self
-
     def bootstrap(
         self, X: Any, *, n_bootstraps: int = 20, sample_size: int = 5_000, random_state: Any = 0
     ) -> Self:
@@ -517,7 +495,8 @@ class CenterClusterer(CenterParameters, NearestCenter):
         KMeans or Pipeline
             `sklearn.cluster.KMeans` with the centres in the units of the input, after a
             StandardScaler if features are standardised or weighted, or after a Normalizer for
-            "cosine". A row at equal distances of two centres may get the other label.
+            "cosine". A row at equal distances of two centres may get the other label. Rows must be
+            float64: scikit-learn's KMeans refuses another type than that of its centres.
 
         Raises
         ------

@@ -252,14 +252,16 @@ inertia_ : float
     squared), with feature weights if there are any, in the model's scale.
 """,
     "objective_history_": """
-objective_history_ : ndarray of shape (n_iter,)
-    Objective per unit of sample weight at the state and power with which each iteration began.
+objective_history_ : ndarray
+    Objective per unit of sample weight at the state and power with which each iteration of the best
+    start over the data began.
 """,
     "history_": """
 history_ : list of IterationRecord
     One record per iteration, including those on samples (``exact=False``).
 n_iter_ : int
-    Number of iterations of the best start over the data. Other starts may have taken more.
+    Number of iterations over the data. The best start, whose records `history_` has, may have ended
+    before others.
 n_passes_ : int
     Number of passes over the data, the first pass and scoring included. Each pass loads every block
     once.

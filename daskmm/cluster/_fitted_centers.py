@@ -18,7 +18,7 @@ from daskmm.data.mixed import Coding
 from daskmm.data.rasters import grid_of, pixels_of
 from daskmm.engine.moments import Sample
 from daskmm.engine.passes import Passes, weighted_passes
-from daskmm.kmeans.belonging import DistanceProfile, profile_of_sample, shares_with_value
+from daskmm.kmeans.belonging import DistanceProfile, shares_with_value
 from daskmm.kmeans.sums import CenterState
 from daskmm.numerics.columns import MixedCoordinates
 from daskmm.numerics.distortions import DISTORTIONS
@@ -131,20 +131,16 @@ def _coding(values: Mapping[str, Any], unknown: str | None) -> Coding | None:
     return Coding(values["columns_"], unknown or given.get("unknown", "error"))
 
 
-def attributes_of_profile(profile: DistanceProfile) -> dict[str, Any]:
-    """Return the fitted attributes by which memberships and outliers are measured."""
-    return {
-        "typical_distances_": profile.typical,
-        "relative_distances_": profile.relative,
-        "membership_power_": profile.power,
-    }
-
-
 def attributes_of_sample(
     sample: Sample, coordinates: FeatureCoordinates, state: CenterState
 ) -> dict[str, Any]:
     """Return the fitted attributes that a sample of the rows determines."""
-    found, groups = attributes_of_profile(profile_of_sample(sample, state)), None
+    profile, groups = DistanceProfile.of(sample, state), None
+    found: dict[str, Any] = {
+        "typical_distances_": profile.typical,
+        "relative_distances_": profile.relative,
+        "membership_power_": profile.power,
+    }
     if isinstance(coordinates, MixedCoordinates):
         groups = coordinates.expansion.groups
     if state.distortion.degree == 1 and state.partial:

@@ -23,6 +23,7 @@ from daskmm.kmeans.incremental import Fading, Updates, record_of_fit, updated
 from daskmm.kmeans.renewal import Reservoir, capacity
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import Update
+from daskmm.numerics.rows import FeatureCoordinates, centers_in_model
 
 M = TypeVar("M", bound=BaseEstimator)
 
@@ -54,7 +55,7 @@ def updated_model(
     coordinates, state = fitted.coordinates, fitted.state
     update = model._later_update(state)
     # After a first fit, the update visits the same rows.
-    updates = _no_updates(model, state) if is_new else _updates(model, state, update)
+    updates = _no_updates(model, state) if is_new else _updates(model, coordinates, state, update)
     if updates.has_gaps:
         state = replace(state, partial=True)
         update = model._later_update(state)
@@ -91,13 +92,19 @@ def _no_updates(model: Any, state: CenterState) -> Updates:
     )
 
 
-def _updates(model: Any, state: CenterState, update: Update) -> Updates:
+def _updates(
+    model: Any, coordinates: FeatureCoordinates, state: CenterState, update: Update
+) -> Updates:
     """Return the records of the rows seen so far; after a fit, compute one from its model."""
     if "updates_" in vars(model):
         known: Updates = model.updates_
         return known
-    sizes, n_rows = model.cluster_sizes_, model.n_samples_seen_
-    record = record_of_fit(state, sizes, value_shares(model), model.inertia_, update, n_rows)
+    sizes, n_rows, means = model.cluster_sizes_, model.n_samples_seen_, state.centers
+    if "cluster_means_" in vars(model):
+        own = centers_in_model(coordinates, model.cluster_means_)
+        means = np.where(np.isnan(own), means, own)
+    shares = value_shares(model)
+    record = record_of_fit(state, means, sizes, shares, model.inertia_, update, n_rows)
     unsampled = float(sizes.sum())  # the model keeps no rows of its fit
     return replace(_no_updates(model, state).after(record, None), unsampled=unsampled)
 

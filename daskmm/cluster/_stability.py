@@ -12,7 +12,6 @@ from sklearn.utils import check_random_state
 
 from daskmm.data.sparse import taken_rows
 from daskmm.metrics.agreement import contingency_matrix
-from daskmm.metrics.matching import jaccard_matrix
 
 FloatArray = NDArray[np.float64]
 
@@ -36,7 +35,8 @@ def stability(
             again = _as_chosen(model, int(rng.randint(2**31 - 1))).fit(taken_rows(rows, drawn))
         occurring = np.unique(labels[drawn])
         table = contingency_matrix(labels[drawn], again.labels_)
-        similarities[occurring] = jaccard_matrix(table).max(axis=1)
+        union = table.sum(axis=1, keepdims=True) + table.sum(axis=0) - table
+        similarities[occurring] = (table / union).max(axis=1)
     seen = ~np.isnan(found)
     total = np.where(seen, found, 0.0).sum(axis=0)
     with np.errstate(invalid="ignore"):

@@ -13,7 +13,7 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,6 +39,8 @@ _UNCOMPRESSED = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, gzip.
 _OF_BZ2 = "Invalid data stream"
 _SEPARATORS = (",", ";", "\t", "|", " ")
 _MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+# The encoding of text that is not utf-8, which is that of Excel in western countries (cp1252).
+_WESTERN = "windows-1252"
 # Marks of missing values: those of R, SAS and surveys count in columns of numbers only, and those
 # of pandas in all columns.
 _NO_VALUE = ("-", "--", ".", "?", "*")
@@ -51,6 +53,10 @@ _FLAGS = {"True": 1.0, "TRUE": 1.0, "true": 1.0, "False": 0.0, "FALSE": 0.0, "fa
 # A time with its offset from UTC, which is ignored, as time zones of parquet files are.
 _DAY_FIRST = r"^(\d\d)\.(\d\d)\.(\d{4})"
 _OFFSET = r"([T ].*?) *(?:Z|[+-]\d\d(?::?\d\d)?)$"
+# Fewest values with a mark that may divide thousands.
+_FEW_MARKED = 3
+# A number with marks of thousands, a percent sign or a currency.
+_MARKED_NUMBER = re.compile(r"\W*(\d{1,3}([.,' ]\d{3})+([.,]\d+)?|\d+([.,]\d+)?\s*[%€$£])\W*")
 # Characters that may surround a number.
 _BLANKS = " \t\n\r\v\f"
 # A first line that names the separator for Excel.
@@ -123,7 +129,7 @@ def open_csv(
     found = _told(files[0], head, separator, decimal, encoding)
     if len(files) == 1 and not fitted and not _rows_of(head, found).strip():
         raise ValueError(f"{path} has no rows below its header.")
-    kinds, words = _kinds(head, found)
+    kinds, words = _kinds(head, found, decimal is None)
     used = [name for name in found.names if name not in keep] if columns is None else columns
     wanted = list(dict.fromkeys([*used, *keep]))
     refuse_unknown(path, "column", [*wanted, *categories, *dates], found.names)
@@ -181,6 +187,12 @@ def _refuse_columns(
             else "Encode them, or choose the columns to use (columns=, on the command line "
             "--columns), or name those that are categories (on the command line --categories)."
         )
+        if any(_MARKED_NUMBER.fullmatch(words[name][0]) for name in used if name in words):
+            remedy += (
+                " Write numbers without marks of thousands, units and percent signs, or give the "
+                "decimal mark if it was taken for such a mark (decimal=, on the command line "
+                "--decimal)."
+            )
         raise ValueError(f"{path} has columns that are not numeric: {', '.join(text)}. {remedy}")
 
 
@@ -437,11 +449,14 @@ def _encoding_of(head: bytes) -> str:
     try:
         head.decode("utf-8")
     except UnicodeDecodeError:
-        return "cp1252"  # Excel's encoding in western countries; it matters only for names
+        return _WESTERN
     return "utf-8"
 
 
 def _decoded(path: str, text: bytes, encoding: str) -> str:
+    if encoding == _WESTERN:  # some files of a folder may be utf-8 nevertheless
+        with suppress(UnicodeDecodeError):
+            return text.decode("utf-8-sig")
     try:
         return text.decode(encoding)
     except (UnicodeDecodeError, LookupError) as error:
@@ -468,11 +483,14 @@ def _names(text: str, separator: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _kinds(head: str, format: CsvFormat) -> tuple[dict[Any, str], dict[Any, tuple[str, int]]]:
+def _kinds(
+    head: str, format: CsvFormat, guessed: bool
+) -> tuple[dict[Any, str], dict[Any, tuple[str, int]]]:
     """Find the columns of text from the beginning of a file.
 
     The result is "numbers", "flags" or "text" for each column and, for each column of text, its
-    first value that is not a number, with the line of this value.
+    first value that is not a number, with the line of this value. If the decimal mark is `guessed`,
+    values in which it seems to mark thousands are no numbers.
     """
     rows = list(itertools.islice(_rows(_rows_of(head, format), format.separator), _HEAD_LINES))
     kinds: dict[Any, str] = {}
@@ -480,12 +498,31 @@ def _kinds(head: str, format: CsvFormat) -> tuple[dict[Any, str], dict[Any, tupl
     for place, name in enumerate(format.names):
         fields = [(row[place], line) for line, row in rows if place < len(row)]
         others = [(f, line) for f, line in fields if _number(f, format.decimal) is None]
+        if guessed and not others and _marks_thousands([f for f, _ in fields], format.decimal):
+            others = [(f, line) for f, line in fields if format.decimal in f]
         kinds[name] = "text" if others else "numbers"
         if others and all(_value(f, "flags", "") is not None for f, _ in fields):
             kinds[name] = "flags"
         elif others:
             words[name] = (others[0][0][:40], format.n_skipped + others[0][1])
     return kinds, words
+
+
+def _marks_thousands(fields: Sequence[str], mark: str) -> bool:
+    """Return whether a mark seems to divide thousands: 793 and 1.234, but neither 1.23 nor 1234.
+
+    Values of a few significant digits, such as 12.34, have different numbers of digits after the
+    decimal mark, and values of three decimals have no integers among them.
+    """
+    numbers = [field.strip(_BLANKS).lstrip("+-") for field in fields]
+    marked = [number for number in numbers if mark in number]
+    whole = [number for number in numbers if number.isdigit()]
+    return (
+        len(marked) >= _FEW_MARKED
+        and bool(whole)
+        and all(re.fullmatch(rf"[1-9]\d{{0,2}}{re.escape(mark)}\d{{3}}", one) for one in marked)
+        and all(len(number) < 4 for number in whole)
+    )
 
 
 def _lines(text: str) -> list[str]:

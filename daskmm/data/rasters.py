@@ -190,6 +190,10 @@ def _flat_rows(array: Any, axis: int) -> Any:
 
 def _flat(array: da.Array, n_last: int) -> da.Array:
     """Join the leading dimensions within each block."""
+    # dask does not drop a dimension of length 1 if the last dimension has that length, too.
+    single = [chunks == (1,) for chunks in array.chunks[: array.ndim - n_last]]
+    single[-1] &= not all(single)
+    array = array[tuple(0 if one else slice(None) for one in single)]
     kept = array.ndim - n_last
     if kept == 1:
         return array

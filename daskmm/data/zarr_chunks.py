@@ -7,14 +7,13 @@ the fill value, even in an incomplete copy or in a shard whose file is empty.
 from __future__ import annotations
 
 import base64
-import itertools
 import math
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import dask.array as da
 import numpy as np
@@ -151,7 +150,7 @@ def check_chunks_of(X: Any) -> None:
 
 @dataclass(frozen=True)
 class StoredArray:
-    """Array-like of a zarr array; reading a damaged chunk raises an error that names it."""
+    """Array-like of a zarr array; reading damaged chunks raises an error that names the rows."""
 
     array: zarr.Array
 
@@ -171,85 +170,9 @@ class StoredArray:
         return np.dtype(self.array.dtype)
 
     def __getitem__(self, index: Any) -> NDArray:
-        return read(self.array, index)
-
-
-def read(array: zarr.Array, index: Any) -> NDArray:
-    """Return a slice of an array.
-
-    It raises ValueError if a chunk cannot be decoded, or a shard is an empty file; the message
-    names it.
-    """
-    try:
-        values = np.asarray(array[index])
-    except Exception as error:  # stores and codecs have their own errors
-        if (key := _undecodable(array, index)) is None:
-            raise
-        raise ValueError(f"{key} is damaged: {error}") from error
-    # An empty chunk raises an error, but an empty shard is read as the fill value.
-    for piece in _pieces(array, index) if array.shards is not None else ():
-        part = values[piece.within]
-        if _is_filled(part, array.fill_value) and _size(array, piece.key) == 0:
-            raise ValueError(f"{piece.key} is damaged: its file is empty.")
-    return values
-
-
-class _Piece(NamedTuple):
-    """The part of a slice in one stored object: its key, place in the array, place in the slice."""
-
-    key: str
-    inside: tuple[slice, ...]
-    within: tuple[slice, ...]
-
-
-def _pieces(array: zarr.Array, index: Any) -> Iterator[_Piece]:
-    """Yield the part of a slice in each stored object; nothing for other kinds of index."""
-    cuts = index if isinstance(index, tuple) else (index,)
-    if not all(isinstance(cut, slice) and cut.step in (None, 1) for cut in cuts):
-        return
-    unit = array.shards or array.chunks
-    spans = [cut.indices(n)[:2] for cut, n in zip(cuts, array.shape, strict=False)]
-    spans += [(0, n) for n in array.shape[len(cuts) :]]
-    covered = [range(i // n, math.ceil(j / n)) for (i, j), n in zip(spans, unit, strict=True)]
-    for place in itertools.product(*covered):
-        ends = [
-            (max(number * n, i), min((number + 1) * n, j))
-            for number, n, (i, j) in zip(place, unit, spans, strict=True)
-        ]
-        within = [
-            slice(i - first, j - first) for (i, j), (first, _) in zip(ends, spans, strict=True)
-        ]
-        inside = [slice(i, j) for i, j in ends]
-        yield _Piece(array.metadata.encode_chunk_key(place), tuple(inside), tuple(within))
-
-
-def _is_filled(values: NDArray, fill: Any) -> bool:
-    """Return whether all values are the fill value; the first value is compared first."""
-    fill = np.asarray(0 if fill is None else fill, dtype=values.dtype)
-    first = values[(slice(0, 1),) * values.ndim]
-    some = (first, values)
-    return all(np.array_equal(each, np.full_like(each, fill), equal_nan=True) for each in some)
-
-
-def _size(array: zarr.Array, key: str) -> int | None:
-    """Return the bytes of a stored object; None if it is absent."""
-    from zarr.core.sync import sync
-
-    try:
-        return sync(array.store.getsize(f"{array.path}/{key}".lstrip("/")))
-    except FileNotFoundError:
-        return None
-
-
-def _undecodable(array: zarr.Array, index: Any) -> str | None:
-    """Return the key of the first stored object of a slice that exists but cannot be decoded."""
-    for piece in _pieces(array, index):
         try:
-            there = _size(array, piece.key) is not None
-        except Exception:  # the store cannot be reached
-            return None
-        try:
-            array[piece.inside]
-        except Exception:
-            return piece.key if there else None
-    return None
+            return np.asarray(self.array[index])
+        except Exception as error:  # stores and codecs have their own errors
+            rows = index[0] if isinstance(index, tuple) else index
+            place = f"rows {rows.start} to {rows.stop} of " if isinstance(rows, slice) else ""
+            raise ValueError(f"{place}{self.array.store_path} cannot be read: {error}") from error

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from numbers import Integral
 
 import dask.array as da
+import numpy as np
 from sklearn.utils import check_scalar
 
 from daskmm.datasets._simulations import (
     Chunks,
-    DiagonalMixture,
-    GridMixture,
     RandomState,
-    Rings,
-    VonMisesFisher,
+    Simulation,
+    among_normal,
     as_dask_arrays,
     check_sizes,
     checked_real,
     entropy_of,
     make_mixture,
+    on_sphere,
+    stream,
 )
 
 __all__ = [
@@ -100,16 +102,8 @@ def make_ewp_simulation1(
     ----------
     Chakraborty, Paul, Das and Xu, "Entropy Weighted Power k-Means Clustering", AISTATS 2020.
     """
-    return make_mixture(
-        n_samples,
-        n_clusters,
-        n_informative,
-        n_noise,
-        cluster_std,
-        random_state,
-        chunks,
-        kind=GridMixture,
-    )
+    sizes = n_samples, n_clusters, n_informative, n_noise
+    return make_mixture(*sizes, cluster_std, random_state, chunks, scale=None)
 
 
 def make_ewp_simulation2(
@@ -204,9 +198,8 @@ def make_power_kmeans_blobs(
         ends[1], "scale", least=0.0
     ):
         raise ValueError(f"scale must be a number or a smaller and a larger one; got {scale!r}.")
-    return make_mixture(
-        n_samples, n_clusters, n_features, 0, cluster_std, random_state, chunks, scale=ends
-    )
+    sizes = n_samples, n_clusters, n_features, 0
+    return make_mixture(*sizes, cluster_std, random_state, chunks, scale=ends)
 
 
 def make_wbms_simulation1(
@@ -334,18 +327,12 @@ def make_wbms_toy(
     ----------
     As in :func:`make_wbms_simulation1`.
     """
-    n_clusters = n_informative = 2
-    check_sizes(n_samples, n_clusters, "the number of clusters")
+    check_sizes(n_samples, 2, "the number of clusters")
     check_scalar(n_noise, "n_noise", Integral, min_val=0)
-    toy = DiagonalMixture(
-        int(n_samples),
-        n_clusters,
-        n_informative + int(n_noise),
-        entropy_of(random_state),
-        n_informative,
-        cluster_std=1.0,
-        separation=checked_real(separation, "separation", least=0.0),
-    )
+    apart = checked_real(separation, "separation", least=0.0)
+    centers = np.array([[0.0, 0.0], [apart, apart]])
+    entropy, draw = entropy_of(random_state), partial(among_normal, std=1.0)
+    toy = Simulation(int(n_samples), 2 + int(n_noise), entropy, centers, draw)
     return as_dask_arrays(toy, chunks)
 
 
@@ -391,8 +378,11 @@ def make_rings(
     n_blobs = len(circles) * int(blobs_per_ring)
     check_sizes(n_samples, n_blobs, "the number of blobs")
     std = checked_real(cluster_std, "cluster_std", least=0.0)
-    rings = Rings(int(n_samples), n_blobs, 2, entropy_of(random_state), circles, std)
-    return as_dask_arrays(rings, chunks)
+    angles = np.tile(2.0 * np.pi * np.arange(blobs_per_ring) / blobs_per_ring, len(circles))
+    directions = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    centers = np.repeat(circles, blobs_per_ring)[:, None] * directions
+    entropy, draw = entropy_of(random_state), partial(among_normal, std=std)
+    return as_dask_arrays(Simulation(int(n_samples), 2, entropy, centers, draw), chunks)
 
 
 def make_vmf(
@@ -434,5 +424,10 @@ def make_vmf(
     kappa = checked_real(concentration, "concentration", least=0.0)
     if kappa == 0:
         raise ValueError("concentration must be positive; got 0.")
-    sizes = int(n_samples), int(n_clusters), int(n_features)
-    return as_dask_arrays(VonMisesFisher(*sizes, entropy_of(random_state), kappa), chunks)
+    entropy = entropy_of(random_state)
+    normal = stream(entropy, 0).standard_normal((int(n_clusters), int(n_features)))
+    centers = normal / np.linalg.norm(normal, axis=1, keepdims=True)
+    draw = partial(on_sphere, concentration=kappa)
+    return as_dask_arrays(
+        Simulation(int(n_samples), int(n_features), entropy, centers, draw), chunks
+    )

@@ -7,11 +7,10 @@ strips that it overlaps.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from numbers import Integral, Real
-from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -32,23 +31,15 @@ Chunks = str | int | Sequence[int]
 
 
 @dataclass(frozen=True)
-class Simulation(ABC):
+class Simulation:
     """Clusters of equal size; each strip of their rows can be drawn without the others."""
 
     n_samples: int
-    n_clusters: int
     n_features: int
     entropy: int  # seed of all streams
-
-    @abstractmethod
-    def centers(self) -> FloatArray:
-        """Return the centres of the clusters; random ones are drawn from ``stream(0)``."""
-
-    @abstractmethod
-    def draw(
-        self, stream: np.random.Generator, labels: NDArray[np.int64], centers: FloatArray
-    ) -> FloatArray:
-        """Draw the rows of a strip, given the cluster of each."""
+    centers: FloatArray  # centres in the first features, (n_clusters, n_informative)
+    # Draws rows from a stream, given the centre of each row and the number of features.
+    draw: Callable[[np.random.Generator, FloatArray, int], FloatArray]
 
     @property
     def strip_rows(self) -> int:
@@ -57,11 +48,10 @@ class Simulation(ABC):
 
     def rows(self, start: int, stop: int) -> FloatArray:
         """Return rows start to stop - 1 of X."""
-        centers = self.centers()
         X = np.empty((stop - start, self.n_features))
-        for stream, labels, inside, place in self._strips(start, stop):
+        for drawn, labels, inside, place in self._strips(start, stop):
             # A random stream is drawn from its beginning, so the whole strip is drawn.
-            X[place] = self.draw(stream, labels, centers)[inside]
+            X[place] = self.draw(drawn, self.centers[labels], self.n_features)[inside]
         return X
 
     def labels(self, start: int, stop: int) -> NDArray[np.int64]:
@@ -70,11 +60,6 @@ class Simulation(ABC):
         for _, labels, inside, place in self._strips(start, stop):
             y[place] = labels[inside]
         return y
-
-    def stream(self, *key: int) -> np.random.Generator:
-        """Return the random stream of a key."""
-        seeds = np.random.SeedSequence(self.entropy, spawn_key=key)
-        return np.random.Generator(np.random.Philox(seeds))
 
     def _strips(
         self, start: int, stop: int
@@ -90,113 +75,67 @@ class Simulation(ABC):
             low, high = max(first, start), min(end, stop)
             # Labels are drawn first, so that y needs no X. Row numbers modulo n_clusters,
             # shuffled, keep cluster sizes equal over any number of strips.
-            stream = self.stream(1, number)
-            labels = stream.permutation(np.arange(first, end, dtype=np.int64) % self.n_clusters)
-            yield (
-                stream,
-                labels,
-                slice(low - first, high - first),
-                slice(low - start, high - start),
-            )
+            drawn = stream(self.entropy, 1, number)
+            labels = drawn.permutation(np.arange(first, end, dtype=np.int64) % len(self.centers))
+            inside, place = slice(low - first, high - first), slice(low - start, high - start)
+            yield drawn, labels, inside, place
 
 
-@dataclass(frozen=True)
-class Mixture(Simulation):
-    """Spherical Gaussian clusters in the first features, N(0, 1) noise in the others."""
-
-    n_informative: int
-    cluster_std: float
-    # Range from which the length of the sides of the centres' hypercube is drawn.
-    scale: tuple[float, float] = (1.0, 1.0)
-
-    def centers(self) -> FloatArray:
-        stream = self.stream(0)
-        centers = stream.random((self.n_clusters, self.n_informative))
-        return centers * stream.uniform(*self.scale)
-
-    def draw(
-        self, stream: np.random.Generator, labels: NDArray[np.int64], centers: FloatArray
-    ) -> FloatArray:
-        strip = stream.standard_normal((len(labels), self.n_features))
-        strip[:, : self.n_informative] *= self.cluster_std
-        strip[:, : self.n_informative] += centers[labels]
-        return strip
+def stream(entropy: int, *key: int) -> np.random.Generator:
+    """Return the random stream of a key; centres are drawn from that of 0."""
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence(entropy, spawn_key=key)))
 
 
-@dataclass(frozen=True)
-class DiagonalMixture(Mixture):
-    """A mixture whose centres lie at equal steps on the diagonal, the first at the origin."""
-
-    separation: float = 0.0
-
-    def centers(self) -> FloatArray:
-        steps = self.separation * np.arange(self.n_clusters, dtype=np.float64)
-        return np.repeat(steps[:, None], self.n_informative, axis=1)
-
-
-@dataclass(frozen=True)
-class GridMixture(Mixture):
-    """A mixture whose centres lie on a grid of step 0.1, with noise that is uniform on [0, 2]."""
-
-    def centers(self) -> FloatArray:
-        side = 1
-        while side**self.n_informative < self.n_clusters:
-            side += 1
-        places = np.arange(self.n_clusters)[:, None] // side ** np.arange(self.n_informative)
-        return (places % side).astype(np.float64) / 10.0
-
-    def draw(
-        self, stream: np.random.Generator, labels: NDArray[np.int64], centers: FloatArray
-    ) -> FloatArray:
-        strip = stream.uniform(0.0, 2.0, (len(labels), self.n_features))
-        noise = stream.standard_normal((len(labels), self.n_informative))
-        strip[:, : self.n_informative] = centers[labels] + self.cluster_std * noise
-        return strip
+def among_normal(
+    drawn: np.random.Generator, means: FloatArray, n_features: int, std: float
+) -> FloatArray:
+    """Draw spherical Gaussian rows, with noise N(0, 1) in the features without centres."""
+    strip, own = drawn.standard_normal((len(means), n_features)), means.shape[1]
+    strip[:, :own] *= std
+    strip[:, :own] += means
+    return strip
 
 
-@dataclass(frozen=True)
-class Rings(Simulation):
-    """Gaussian blobs on circles."""
-
-    radii: tuple[float, ...]
-    cluster_std: float
-
-    def centers(self) -> FloatArray:
-        per_ring = self.n_clusters // len(self.radii)
-        angles = np.tile(2.0 * np.pi * np.arange(per_ring) / per_ring, len(self.radii))
-        directions = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-        return np.repeat(self.radii, per_ring)[:, None] * directions
-
-    def draw(
-        self, stream: np.random.Generator, labels: NDArray[np.int64], centers: FloatArray
-    ) -> FloatArray:
-        noise = stream.standard_normal((len(labels), self.n_features))
-        return centers[labels] + self.cluster_std * noise
+def among_uniform(
+    drawn: np.random.Generator, means: FloatArray, n_features: int, std: float
+) -> FloatArray:
+    """Draw spherical Gaussian rows, with noise that is uniform on [0, 2] in other features."""
+    strip, own = drawn.uniform(0.0, 2.0, (len(means), n_features)), means.shape[1]
+    strip[:, :own] = means + std * drawn.standard_normal(means.shape)
+    return strip
 
 
-@dataclass(frozen=True)
-class VonMisesFisher(Simulation):
-    """Von Mises–Fisher clusters of one concentration on the unit sphere."""
+def on_sphere(
+    drawn: np.random.Generator, means: FloatArray, n_features: int, concentration: float
+) -> FloatArray:
+    """Draw von Mises–Fisher rows of one concentration on the unit sphere."""
+    pole = np.zeros(n_features)
+    pole[0] = 1.0
+    strip = vonmises_fisher(pole, concentration).rvs(len(means), random_state=drawn)
+    # All rows are drawn around the pole and reflected to their mean directions. As the distribution
+    # is symmetric about its mean, a reflection is as good as a rotation.
+    normals = means - pole
+    squares = np.einsum("il,il->i", normals, normals)
+    share = 2.0 * np.einsum("il,il->i", strip, normals) / np.where(squares > 0, squares, 1.0)
+    return np.asarray(strip - share[:, None] * normals)
 
-    concentration: float
 
-    def centers(self) -> FloatArray:
-        normal = self.stream(0).standard_normal((self.n_clusters, self.n_features))
-        return normal / np.linalg.norm(normal, axis=1, keepdims=True)
+def uniform_centers(
+    entropy: int, n_clusters: int, n_informative: int, scale: tuple[float, float] = (1.0, 1.0)
+) -> FloatArray:
+    """Draw centres in a hypercube, the length of whose sides is drawn from a range."""
+    drawn = stream(entropy, 0)
+    centers = drawn.random((n_clusters, n_informative))
+    return centers * drawn.uniform(*scale)
 
-    def draw(
-        self, stream: np.random.Generator, labels: NDArray[np.int64], centers: FloatArray
-    ) -> FloatArray:
-        pole = np.zeros(self.n_features)
-        pole[0] = 1.0
-        strip = vonmises_fisher(pole, self.concentration).rvs(len(labels), random_state=stream)
-        # All rows are drawn around the pole and reflected to their mean directions. As the
-        # distribution is symmetric about its mean, a reflection is as good as a rotation.
-        normals = centers - pole
-        squares = np.einsum("jl,jl->j", normals, normals)
-        share = 2.0 * np.einsum("il,il->i", strip, normals[labels])
-        share /= np.where(squares > 0, squares, 1.0)[labels]
-        return strip - share[:, None] * normals[labels]
+
+def grid_centers(n_clusters: int, n_informative: int) -> FloatArray:
+    """Return centres on a grid of step 0.1."""
+    side = 1
+    while side**n_informative < n_clusters:
+        side += 1
+    places = np.arange(n_clusters)[:, None] // side ** np.arange(n_informative)
+    return (places % side).astype(np.float64) / 10.0
 
 
 def as_dask_arrays(simulation: Simulation, chunks: Chunks) -> tuple[da.Array, da.Array]:
@@ -234,17 +173,24 @@ def make_mixture(
     cluster_std: float,
     random_state: RandomState,
     chunks: Chunks,
-    kind: type[Mixture] = Mixture,
-    **options: Any,
+    scale: tuple[float, float] | None = (1.0, 1.0),
 ) -> tuple[da.Array, da.Array]:
-    """Return rows and labels of a mixture as dask arrays; check the parameters."""
+    """Return rows and labels of a mixture as dask arrays; check the parameters.
+
+    Centres are uniform on a hypercube (see `uniform_centers`), among N(0, 1) noise, or on a grid
+    among uniform noise if `scale` is None.
+    """
     check_sizes(n_samples, n_clusters)
     check_scalar(n_informative, "n_informative", Integral, min_val=1)
     check_scalar(n_noise, "n_noise", Integral, min_val=0)
     std = checked_real(cluster_std, "cluster_std", least=0.0)
-    sizes = int(n_samples), int(n_clusters), int(n_informative) + int(n_noise)
-    mixture = kind(*sizes, entropy_of(random_state), int(n_informative), std, **options)
-    return as_dask_arrays(mixture, chunks)
+    entropy, k, q = entropy_of(random_state), int(n_clusters), int(n_informative)
+    draw = among_uniform if scale is None else among_normal
+    centers = grid_centers(k, q) if scale is None else uniform_centers(entropy, k, q, scale)
+    simulation = Simulation(
+        int(n_samples), q + int(n_noise), entropy, centers, partial(draw, std=std)
+    )
+    return as_dask_arrays(simulation, chunks)
 
 
 def check_sizes(n_samples: int, n_clusters: int, name: str = "n_clusters") -> None:

@@ -8,14 +8,11 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
-from dask import config, multiprocessing
-from dask.base import is_dask_collection, named_schedulers
+from dask.base import is_dask_collection
 from dask.blockwise import Blockwise
 from dask.delayed import Delayed
-from dask.system import CPU_COUNT
 from dask.typing import Key
 
 from daskmm.data.dask_private import (
@@ -28,7 +25,7 @@ from daskmm.data.dask_private import (
 )
 from daskmm.engine.group_making import make_group, references_of
 from daskmm.engine.grouping import Grouping
-from daskmm.engine.worker_task import Arguments, merge, n_records, packed, pickled
+from daskmm.engine.worker_task import Arguments, merge, packed, pickled
 
 # Most records that one task merges.
 SPLIT_EVERY = 16
@@ -36,17 +33,12 @@ SPLIT_EVERY = 16
 # cluster: they are sent once per worker, not with every task.
 _INLINE_BYTES = 1 << 18
 
-# A task leaves records unmerged so that the bits of a total do not depend on the grouping. This is
-# the largest number of large records per thread that it may leave: more would fill the memory of a
-# worker, and take long to send.
-_FEW_RECORDS = 2
-
 # Prefix of the names of tasks.
 NAME = "daskmm-"
 # Owner of a node that several groups need.
 _SHARED = -1
 # Numbers in the names of tasks count down from here: `dask.order` starts with the last name, and
-# the first groups, which are the largest, should start first.
+# the first groups should start first.
 _COUNTDOWN = 10**9 - 1
 
 
@@ -56,8 +48,8 @@ class TaskGraph:
     A graph is built once and run many times: tasks are kept from pass to pass. Each call has its
     own arguments, which may be Delayed of the collection `source`. If that was persisted on a
     cluster, it holds the futures; optimised graphs only contain their keys. `noun` is the word for
-    a call in messages, if its arguments have no attribute `described`. `spare` returns a graph of
-    the same calls that loads the data again instead of using the persisted data of this graph.
+    a call in messages, if its arguments have no attribute `described`. `own` says that the fit
+    itself persisted the data.
     """
 
     def __init__(
@@ -65,10 +57,10 @@ class TaskGraph:
         arguments: Sequence[Arguments],
         source: Any = None,
         noun: str = "task",
-        spare: Callable[[], TaskGraph] | None = None,
+        own: bool = False,
     ) -> None:
         self._noun = noun
-        self._spare = spare
+        self._own = own
         delayed = [item for own in arguments for item in own if isinstance(item, Delayed)]
         raw: dict[Key, Any] = {}
         for graph in {id(item.dask): item.dask for item in delayed}.values():
@@ -79,7 +71,7 @@ class TaskGraph:
         # The graph contains only the key of a future; its value is computed elsewhere.
         elsewhere: dict[Key, Any] = {key: TaskRef(key) for key in self.futures}
         self.nodes: dict[Key, GraphNode] = {
-            key: node.substitute(elsewhere) if isinstance(node, Task) else node
+            key: _named(key, node.substitute(elsewhere) if isinstance(node, Task) else node)
             for key, node in convert_legacy_graph(raw).items()
         }
         # These are the own arguments of each call, with a `TaskRef` for each Delayed.
@@ -91,13 +83,7 @@ class TaskGraph:
         # This is the client of a cluster whose workers hold all data of the latest tasks.
         self.home: Any = None
         self.seconds = math.inf  # duration of the latest pass over a cluster
-        self._pool: Any = None
         self._latest_of: tuple[Grouping, bool] | None = None
-
-    @functools.cached_property
-    def spare(self) -> TaskGraph:
-        """The graph from which other workers make calls that a slow worker gives up."""
-        return self if self._spare is None else self._spare()
 
     def tasks(self, grouping: Grouping, pickle: bool) -> GroupTasks:
         """Return the tasks of a grouping; the latest ones are kept."""
@@ -114,24 +100,7 @@ class TaskGraph:
     @property
     def kept_by_user(self) -> bool:
         """Whether the user persisted data, in any distribution over the workers."""
-        return bool(self.futures) and self._spare is None
-
-    def processes(self, schedule: Any) -> dict[str, Any]:
-        """Return options of dask's process scheduler, with processes that live as long as this.
-
-        Without these options dask starts processes for each pass, which takes seconds. There are no
-        options for other schedulers, or if dask's configuration says how to start processes.
-        """
-        configured = config.get("pool", None) or config.get("multiprocessing.initializer", None)
-        if schedule is not named_schedulers["processes"] or configured is not None:
-            return {}
-        if self._pool is None:
-            self._pool = ProcessPoolExecutor(
-                config.get("num_workers", None) or CPU_COUNT,
-                mp_context=multiprocessing.get_context(),
-                initializer=multiprocessing.initialize_worker_process,
-            )
-        return {"pool": self._pool}
+        return bool(self.futures) and not self._own
 
     @property
     def references(self) -> list[list[TaskRef]]:
@@ -176,12 +145,10 @@ class GroupTasks:
         pickle: bool,
     ) -> None:
         self.calls = grouping.groups  # numbers of the calls of each group
-        self._n_calls = len(arguments)
         self._nodes = nodes
         self._owner: dict[Key, int] = {}
         self._own(_SHARED, _shuffled(nodes))
         queues = grouping.queues
-        self._n_queues = [len(own) for own in queues]
         # Queues have consecutive numbers; each owns the nodes that only its own calls need.
         firsts = [0, *itertools.accumulate(map(len, queues))]
         for number, calls in enumerate(itertools.chain.from_iterable(queues)):
@@ -205,14 +172,6 @@ class GroupTasks:
             (packed(group) if pickle else group, group.inputs) for group in groups
         ]
 
-    @functools.cached_property
-    def are_scattered(self) -> bool:
-        """Whether many records stay unmerged because few calls of a group are neighbours."""
-        return any(
-            n_records(calls, self._n_calls) > _FEW_RECORDS * n_queues
-            for calls, n_queues in zip(self.calls, self._n_queues, strict=True)
-        )
-
     def graph(
         self, name: str, run: Callable[..., Any], call: tuple[Any, ...]
     ) -> tuple[dict[Key, GraphNode], list[Key]]:
@@ -221,12 +180,7 @@ class GroupTasks:
         If there are many records, tasks merge them too.
         """
         graph, records = self.runs(name, run, call)
-        # dask first starts the tasks of the merge with the most records, in any order. The largest
-        # tasks should start first, so one merge joins only these, and no other merge has more
-        # records.
-        least = max(map(len, self.calls), default=0) // 2
-        n_large = next((n for n, calls in enumerate(self.calls) if len(calls) <= least), 0)
-        return graph, _merged(records, name, graph, SPLIT_EVERY, SPLIT_EVERY, n_large)
+        return graph, _merged(records, name, graph, SPLIT_EVERY, SPLIT_EVERY)
 
     def runs(
         self, name: str, run: Callable[..., Any], call: tuple[Any, ...]
@@ -286,35 +240,22 @@ def inline_or_task(value: bytes, key: str, graph: dict[Key, GraphNode]) -> Any:
 
 
 def _merged(
-    records: list[Key],
-    name: str,
-    graph: dict[Key, GraphNode],
-    width: int,
-    most: int,
-    n_first: int = 0,
+    records: list[Key], name: str, graph: dict[Key, GraphNode], width: int, most: int
 ) -> list[Key]:
-    """Add tasks that merge `width` records until at most `most` are left; return their keys.
-
-    The first `n_first` records are merged among themselves, down to one.
-    """
+    """Add tasks that merge `width` records until at most `most` are left; return their keys."""
     level = 0
     while len(records) > most:
         level += 1
         merged: list[Key] = []
-        # First records are shared equally among tasks; each other task merges as many at most.
-        n_tasks = -(-n_first // width)
-        starts = [n_first * task // n_tasks for task in range(n_tasks)]
-        others = max(2, n_first // n_tasks) if n_tasks else width
-        starts += [*range(n_first, len(records), others), len(records)]
-        for start, end in itertools.pairwise(starts):
-            some = records[start:end]
+        for start in range(0, len(records), width):
+            some = records[start : start + width]
             if len(some) == 1:  # a task for one record might move it to another worker
                 merged += some
                 continue
             key = (f"{name}-merge", level, _COUNTDOWN - start)
             graph[key] = Task(key, _merge_all, *map(TaskRef, some))
             merged.append(key)
-        records, n_first = merged, n_tasks if n_tasks > 1 else 0
+        records = merged
     return records
 
 
@@ -331,6 +272,11 @@ def futures_of(source: Any) -> list[Any]:
     layers = getattr(source.__dask_graph__(), "layers", {"": source.__dask_graph__()}).values()
     persisted = [dict(layer) for layer in layers if not isinstance(layer, Blockwise)]
     return list(distributed.futures_of(persisted))
+
+
+def _named(key: Key, node: GraphNode) -> GraphNode:
+    """Return a node with its key in the graph; dask's `isin` stores values under another one."""
+    return node if node.key == key else node.substitute({}, key=key)
 
 
 def _shuffled(nodes: Mapping[Key, GraphNode]) -> list[Key]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -104,11 +104,11 @@ class Moments:
     def __add__(self, other: Self) -> Self:
         """Merge by the pairwise update of Chan, Golub & LeVeque (1983)."""
         total = self.weight + other.weight
-        if other.weight == 0.0:
-            return self
-        if self.weight == 0.0:
-            return other
         complete = self.observed is None and other.observed is None
+        if other.weight == 0.0 or self.weight == 0.0:
+            heavier = self if other.weight == 0.0 else other
+            # Later passes meet the missing values of rows without weight, too.
+            return heavier if complete else replace(heavier, observed=heavier.masses)
         own, added = self.masses, other.masses
         with np.errstate(over="ignore", invalid="ignore"):
             delta = other.mean - self.mean

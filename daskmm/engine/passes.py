@@ -251,11 +251,9 @@ class Passes:
 
     def _graph(self) -> TaskGraph:
         if self._graph_of is None or self._graph_of[0] is not self.blocks:
-            spare = None
-            if self._streamed is not None:
-                streamed = replace(self._streamed, layout=self.blocks.layout)
-                spare = functools.partial(_graph_of, streamed)
-            self._graph_of = self.blocks, _graph_of(self.blocks, spare)
+            own = self._streamed is not None
+            graph = TaskGraph(_arguments(self.blocks), self.blocks.table, own=own)
+            self._graph_of = self.blocks, graph
         return self._graph_of[1]
 
 
@@ -313,10 +311,6 @@ def _visit_blocks(
         weights = [np.where(empty, 0.0, weights[0] if weights else 1.0)]
     block = Block(rows[0], weights[0] if weights else None, position)
     return function(block, *shared) if watch is None else watch.call(function, block, *shared)
-
-
-def _graph_of(blocks: RowBlocks, spare: Callable[[], TaskGraph] | None = None) -> TaskGraph:
-    return TaskGraph(_arguments(blocks), blocks.table, spare=spare)
 
 
 def _arguments(blocks: RowBlocks) -> list[Arguments]:
@@ -387,7 +381,7 @@ def reduce_graph(
     tasks = graph.tasks(without_data(groups), False)
     if schedule not in (named_schedulers["threads"], named_schedulers["sync"]) or not tasks.alone:
         nodes, records = tasks.graph(name, run_group, (function, shared))
-        return merge(schedule(nodes, records, **graph.processes(schedule))).total
+        return merge(schedule(nodes, records)).total
     queue = GroupQueue([group for group, _ in tasks.groups])
     keys: list[Key] = [(name, number) for number in range(min(n_threads, len(queue)))]
     try:

@@ -12,9 +12,9 @@ import threading
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
 from dask.typing import Key
@@ -91,11 +91,8 @@ class PartialSums:
     n_calls: int  # number of calls of the whole pass
     # First call of a subtree -> (sum of its records, call after its last one).
     parts: dict[int, tuple[Any, int]] = field(default_factory=dict)
-    # Calls that were not made, because their persisted data were elsewhere or the worker gave them
-    # up.
+    # Calls that were not made, because their persisted data were elsewhere.
     skipped: tuple[int, ...] = ()
-    # Sum over further calls, whose records were added in any order.
-    unordered: Unordered | None = None
 
     @classmethod
     def of(cls, call: int, record: Any, n_calls: int) -> Self:
@@ -107,40 +104,13 @@ class PartialSums:
         for start, (record, stop) in other.parts.items():
             _put(parts, start, stop, record, self.n_calls)
         skipped = tuple(sorted(self.skipped + other.skipped))
-        found = type(self)(self.n_calls, parts, skipped, _in_turn(self.unordered, other.unordered))
-        if found.unordered is None or found._n_made < self.n_calls:
-            return found
-        return type(self)(self.n_calls, {0: (found.total, self.n_calls)})
-
-    @property
-    def _n_made(self) -> int:
-        """Number of calls whose records are here."""
-        made = sum(stop - start for start, (_, stop) in self.parts.items())
-        return made + (0 if self.unordered is None else self.unordered.n_calls)
+        return type(self)(self.n_calls, parts, skipped)
 
     @property
     def total(self) -> Any:
         """Sum of all records."""
         records = [self.parts[start][0] for start in sorted(self.parts, reverse=True)]
-        if self.unordered is not None:
-            records.append(self.unordered.record)
         return functools.reduce(lambda right, left: left + right, records)
-
-
-class Unordered(NamedTuple):
-    """Sum of the records of any calls, the first of these calls, and their number."""
-
-    first: int
-    n_calls: int
-    record: Any
-
-
-def _in_turn(one: Unordered | None, other: Unordered | None) -> Unordered | None:
-    """Add unordered sums, that of the earliest call first."""
-    if one is None or other is None:
-        return one or other
-    a, b = (one, other) if one.first < other.first else (other, one)
-    return Unordered(a.first, a.n_calls + b.n_calls, a.record + b.record)
 
 
 def _put(
@@ -159,28 +129,9 @@ def _put(
     parts[start] = record, stop
 
 
-def n_records(calls: Iterable[int], n_calls: int) -> int:
-    """Return how many records of some calls are left once neighbours are merged."""
-    parts: dict[int, tuple[Any, int]] = {}
-    for call in calls:
-        _put(parts, call, call + 1, 0, n_calls)
-    return len(parts)
-
-
 def merge(records: Iterable[Any]) -> Any:
     """Sum records in order."""
     return functools.reduce(operator.add, records)
-
-
-def without_records(sums: PartialSums) -> PartialSums:
-    """Return the skipped calls without the records."""
-    return PartialSums(sums.n_calls, skipped=sums.skipped)
-
-
-def completed(sums: PartialSums, others: PartialSums, calls: Collection[int]) -> PartialSums:
-    """Add the sum of some of the skipped calls."""
-    skipped = tuple(call for call in sums.skipped if call not in calls)
-    return replace(sums, skipped=skipped) + others
 
 
 def run_queue(queue: GroupQueue, function: Callable[..., Any], shared: Arguments) -> PartialSums:
@@ -191,47 +142,6 @@ def run_queue(queue: GroupQueue, function: Callable[..., Any], shared: Arguments
     except BaseException:
         queue.close()  # otherwise other tasks would go on in the background
         raise
-
-
-# Numbers of the calls that have not begun, for each task of this worker; the keys are the pass and
-# the task's first call.
-_UNBEGUN: dict[tuple[str, int], set[int]] = {}
-# The latest tasks that have ended; they have no calls to give up.
-_ENDED: deque[tuple[str, int]] = deque(maxlen=256)
-
-
-@contextlib.contextmanager
-def _unbegun(name: str, calls: Sequence[int]) -> Iterator[set[int]]:
-    """Yield the calls of a task that have not begun; `give_up` may remove some at any time."""
-    task = (name, calls[0])
-    try:
-        yield _UNBEGUN.setdefault(task, set(calls))
-    finally:
-        _ENDED.append(task)
-        _UNBEGUN.pop(task, None)
-
-
-def _taken(calls: set[int], call: int) -> bool:
-    """Remove a call from a set; return whether this thread, and no other, removed it."""
-    try:
-        calls.remove(call)
-    except KeyError:
-        return False
-    return True
-
-
-def give_up(name: str, tasks: Mapping[str, Sequence[Sequence[int]]], dask_worker: Any) -> list[int]:
-    """Return the calls of this worker's tasks that have not begun, which it will skip.
-
-    `tasks` has the calls of each task of each worker, by the worker's address.
-    """
-    found: list[int] = []
-    for calls in tasks[dask_worker.address]:
-        task = (name, calls[0])
-        if task not in _ENDED:
-            left = _UNBEGUN.setdefault(task, set(calls))
-            found += [call for call in calls if _taken(left, call)]
-    return found
 
 
 def run_group(
@@ -268,26 +178,22 @@ class Parcel:
     """
 
     content: Any  # the pickled value
-    # Whether records whose attribute `any_order` is true are added as they come.
-    any_order: bool = False
 
     def __sizeof__(self) -> int:
         return 0
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         content = pickle.PickleBuffer(self.content) if protocol >= 5 else self.content
-        return Parcel, (content, self.any_order)
+        return Parcel, (content,)
 
 
-def run_pickled(group: bytes, name: str, call: bytes | Parcel, *inputs: Any) -> PartialSums:
+def run_pickled(group: bytes, call: bytes | Parcel, *inputs: Any) -> PartialSums:
     """Run a pickled group with a pickled (function, shared) on a worker of a cluster.
 
-    Persisted blocks are read from the worker's memory. Calls are skipped if their blocks are not
-    there, or if the worker gives them up; `name` is the name of the pass.
+    Persisted blocks are read from the worker's memory; calls are skipped if these are not there.
     """
     loaded = unpacked(group)
     values = dict(zip(loaded.inputs, inputs, strict=True))
-    numbers = [call.number for call in loaded.calls]
     if loaded.persisted:
         from distributed import get_worker
 
@@ -295,11 +201,10 @@ def run_pickled(group: bytes, name: str, call: bytes | Parcel, *inputs: Any) -> 
         try:
             values.update((key, held[key]) for key in loaded.persisted)
         except KeyError:
-            return PartialSums(loaded.n_calls, skipped=tuple(numbers))
+            return PartialSums(loaded.n_calls, skipped=tuple(call.number for call in loaded.calls))
     parcel = call if isinstance(call, Parcel) else Parcel(call)
     function, shared = pickle.loads(parcel.content)
-    with _unbegun(name, numbers) as left:
-        return _run_group(loaded, function, shared, values, left, parcel.any_order)
+    return _run_group(loaded, function, shared, values)
 
 
 def load_pickled(group: bytes, *inputs: Any) -> list[Any]:
@@ -315,13 +220,11 @@ def _run_group(
     function: Callable[..., Any],
     shared: Arguments,
     inputs: dict[Key, Any],
-    left: set[int] | None = None,
-    any_order: bool = False,
 ) -> PartialSums:
     """Sum over the calls of a group, on at most as many threads as it has queues."""
 
     def summed(calls: Iterable[Call], values: dict[Key, Any]) -> PartialSums:
-        return _run(calls, group.n_calls, function, shared, values, left, any_order)
+        return _run(calls, group.n_calls, function, shared, values)
 
     if len(group.queues) == 1:
         return summed(group.queues[0], inputs)
@@ -386,42 +289,17 @@ def _run(
     function: Callable[..., Any],
     shared: Arguments,
     inputs: dict[Key, Any],
-    left: set[int] | None = None,
-    any_order: bool = False,
 ) -> PartialSums:
-    """Sum over some calls, with the data of at most two calls alive at once.
-
-    If `left` is given, a call is made only if it can be removed from that set. With `any_order`,
-    records whose attribute of that name is true are added as they come.
-    """
+    """Sum over some calls, with the data of at most two calls alive at once."""
     parts: dict[int, tuple[Any, int]] = {}
-    skipped: list[int] = []
-    added: Unordered | None = None
-    here = calls if left is None else _still_in(left, calls, skipped)
     # It is closed even after an error, which would otherwise keep the reading thread alive.
-    with memory_recycled(), contextlib.closing(_loaded(iter(here), _Loader(inputs))) as loaded:
+    with memory_recycled(), contextlib.closing(_loaded(iter(calls), _Loader(inputs))) as loaded:
         for number, own in loaded:
-            if left is None or _taken(left, number):
-                record = function(*own, *shared)
-                del own  # this block is freed before the next one is loaded
-                if any_order and getattr(record, "any_order", False):
-                    added = _in_turn(added, Unordered(number, 1, record))
-                else:
-                    _put(parts, number, number + 1, record, n_calls)
-                del record
-            else:
-                del own
-                skipped.append(number)
-    return PartialSums(n_calls, parts, tuple(skipped), added)
-
-
-def _still_in(left: set[int], calls: Iterable[Call], skipped: list[int]) -> Iterator[Call]:
-    """Yield each call that is still in the set once it is to be loaded; note others as skipped."""
-    for call in calls:
-        if call.number in left:
-            yield call
-        else:
-            skipped.append(call.number)
+            record = function(*own, *shared)
+            del own  # this block is freed before the next one is loaded
+            _put(parts, number, number + 1, record, n_calls)
+            del record
+    return PartialSums(n_calls, parts)
 
 
 class _Loader:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Self
 
@@ -11,16 +10,14 @@ from numpy.typing import NDArray
 
 from daskmm.data.blocks import Block
 from daskmm.engine.moments import Sample
-from daskmm.engine.passes import Passes, weighted_passes
 from daskmm.kmeans.assignment import blockwise, nearest_of, squared_distances_of
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.trials import thinned
 from daskmm.numerics.calibration import calibrated_power
-from daskmm.numerics.histograms import Histogram
+from daskmm.numerics.histograms import Histogram, binned
 from daskmm.numerics.information import cluster_sums
 from daskmm.numerics.power_means import power_means
 from daskmm.numerics.rows import Coordinates, Rows
-from daskmm.numerics.sums import Sums
 
 FloatArray = NDArray[np.float64]
 
@@ -32,58 +29,11 @@ _DISTANCES, _MOST_ROWS, _VALUES = 1 << 18, 1_000, 1 << 22
 _ROWS_OF_PROFILE, _PRODUCTS_OF_PROFILE, _ROWS_PER_CLUSTER = 20_000, 5_000_000, 8
 # 2^64 divided by the golden ratio.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+# Distances of the same row may differ by rounding errors, and so lie in different bins; compared
+# with a limit, they are made shorter by this factor.
+_ROUNDED_DOWN = 1.0 - 1e-6
 # Label of rows that belong to no cluster.
 NO_CLUSTER = -1
-
-
-@dataclass(frozen=True)
-class DistanceSample:
-    """Distances of a few rows to all centres; the choice of rows does not depend on the chunks."""
-
-    most: int  # largest number of rows
-    # Multiples of the golden ratio, which spread the chosen rows evenly over a table, (n,); the
-    # rows with the lowest priorities are kept.
-    priorities: NDArray[np.uint64]
-    distances: FloatArray  # distances of the rows to the centres, (n, n_clusters)
-    weights: FloatArray  # sample weights of the rows, (n,)
-
-    @classmethod
-    def of(
-        cls,
-        block: Block,
-        coordinates: Rows,
-        state: CenterState,
-        n_rows: int | None,
-    ) -> Self:
-        """Draw rows of one block; `n_rows` is the number of rows of the table, if known."""
-        k, rows, start = len(state.centers), block.rows, block.position.start
-        most = max(1, min(_MOST_ROWS, _DISTANCES // k, _VALUES // rows.shape[1]))
-        places = np.arange(start, start + len(rows), dtype=np.uint64)
-        priorities = (places + np.uint64(1)) * _GOLDEN
-        drawn = np.arange(len(rows))
-        if n_rows is not None and n_rows > most:
-            drawn = np.flatnonzero(priorities < np.uint64((most << 64) // n_rows))
-        if len(drawn) > most:
-            drawn = drawn[np.argsort(priorities[drawn])[:most]]
-        some = Block(rows[drawn], block.masses[drawn], block.position)
-        distances = squared_distances_of(some, coordinates, state)
-        return cls(most, priorities[drawn], distances, some.masses)
-
-    def __add__(self, other: Self) -> Self:
-        priorities = np.concatenate([self.priorities, other.priorities])
-        kept = np.argsort(priorities, kind="stable")[: self.most]
-        distances = np.concatenate([self.distances, other.distances])[kept]
-        weights = np.concatenate([self.weights, other.weights])[kept]
-        return type(self)(self.most, priorities[kept], distances, weights)
-
-
-@dataclass(frozen=True)
-class Nearest(Sums):
-    """Nearest centres of some rows."""
-
-    n_rows: int
-    distances: Histogram  # distances of each cluster's rows to its centre
-    sample: DistanceSample  # distances of some rows to all centres
 
 
 class MembershipPower:
@@ -92,8 +42,9 @@ class MembershipPower:
     The power is computed on first use, because this takes as long as a step of a short fit.
     """
 
-    def __init__(self, sample: DistanceSample, state: CenterState) -> None:
-        self._sample, self._state = sample, state
+    def __init__(self, distances: FloatArray, weights: FloatArray, state: CenterState) -> None:
+        # Distances of some rows to all centres, (n, n_clusters), and their sample weights, (n,).
+        self._distances, self._weights, self._state = distances, weights, state
 
     @cached_property
     def value(self) -> float:
@@ -101,9 +52,8 @@ class MembershipPower:
         distortion, centers = self._state.distortion, self._state.centers
         tile = distortion.tile(centers, False)
         apart = distortion.distances(tile, centers, self._state.feature_weights)
-        distances, weights = self._sample.distances, self._sample.weights
-        finite = np.isfinite(distances).all(axis=1)
-        return calibrated_power(distances[finite], apart, weights[finite])
+        finite = np.isfinite(self._distances).all(axis=1)
+        return calibrated_power(self._distances[finite], apart, self._weights[finite])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, MembershipPower) and self.value == other.value
@@ -123,9 +73,15 @@ class DistanceProfile(NamedTuple):
     power: MembershipPower  # power at which memberships are probabilities
 
     @classmethod
-    def of(cls, found: Nearest, state: CenterState) -> Self:
-        """Summarise the nearest centres of some rows."""
-        distances = found.distances
+    def of(cls, sample: Sample, state: CenterState) -> Self:
+        """Compute the profile of rows in memory, in the model's coordinates, or of some of them."""
+        k = len(state.centers)
+        most = max(min(_ROWS_OF_PROFILE, _PRODUCTS_OF_PROFILE // k), _ROWS_PER_CLUSTER * k)
+        rows, weights = thinned(sample.rows, sample.weights, most, 0)
+        same = Coordinates.identity(rows.shape[1])
+        labels, smallest = nearest_of(Block(rows), same, state)
+        held = np.where(labels < 0, 0.0, weights)
+        distances = Histogram.of(smallest, np.maximum(labels, 0), held)
         typical = distances.quantile(0.5, len(state.centers))
         # Clusters that have no rows, or only equal ones, get the median of all rows.
         usual = distances.pooled().quantile(0.5, 1)[0]
@@ -133,7 +89,20 @@ class DistanceProfile(NamedTuple):
         relative = relative_distances(distances.values, distances.groups, typical, state)
         pooled = Histogram.of(relative, np.zeros(len(relative), np.int64), distances.weights)
         shares = np.cumsum(pooled.weights) / max(pooled.weights.sum(), np.finfo(float).tiny)
-        return cls(typical, np.stack([pooled.values, shares]), MembershipPower(found.sample, state))
+        some = _spread(rows.shape, k)
+        to_all = squared_distances_of(Block(rows[some]), same, state)
+        power = MembershipPower(to_all, weights[some], state)
+        return cls(typical, np.stack([pooled.values, shares]), power)
+
+
+def _spread(shape: tuple[int, int], n_clusters: int) -> NDArray[np.intp]:
+    """Return the rows from which the power of memberships is chosen, spread over a table."""
+    most = max(1, min(_MOST_ROWS, _DISTANCES // n_clusters, _VALUES // shape[1]))
+    if shape[0] <= most:
+        return np.arange(shape[0])
+    priorities = np.arange(1, shape[0] + 1, dtype=np.uint64) * _GOLDEN
+    drawn = np.flatnonzero(priorities < np.uint64((most << 64) // shape[0]))
+    return drawn if len(drawn) <= most else drawn[np.argsort(priorities[drawn])[:most]]
 
 
 def limit_of(relative: FloatArray, share: float) -> float:
@@ -149,34 +118,6 @@ def relative_distances(
     """Return distances divided by the median of their cluster, as users see distances."""
     reported = state.distortion.reported
     return np.asarray(reported(distances) / reported(typical)[labels])
-
-
-def nearest_block(
-    block: Block, coordinates: Rows, state: CenterState, n_rows: int | None
-) -> Nearest:
-    """Find the nearest centres of one block, and the histogram of their distances."""
-    labels, smallest = nearest_of(block, coordinates, state)
-    return Nearest(
-        len(labels),
-        Histogram.of(smallest, np.maximum(labels, 0), np.where(labels < 0, 0.0, block.masses)),
-        DistanceSample.of(block, coordinates, state, n_rows),
-    )
-
-
-def distance_profile(passes: Passes, coordinates: Rows, state: CenterState) -> DistanceProfile:
-    """Compute the profile of the rows' distances in one pass."""
-    n_rows = passes.blocks.layout.n_rows
-    found = passes.reduce(nearest_block, coordinates, state, n_rows)
-    return DistanceProfile.of(found, state)
-
-
-def profile_of_sample(sample: Sample, state: CenterState) -> DistanceProfile:
-    """Compute the profile of rows in memory, in the model's coordinates, or of some of the rows."""
-    k = len(state.centers)
-    most = max(min(_ROWS_OF_PROFILE, _PRODUCTS_OF_PROFILE // k), _ROWS_PER_CLUSTER * k)
-    rows, weights = thinned(sample.rows, sample.weights, most, 0)
-    passes = weighted_passes(rows, weights)
-    return distance_profile(passes, Coordinates.identity(rows.shape[1]), state)
 
 
 def shares_with_value(sample: Sample, state: CenterState) -> FloatArray:
@@ -218,7 +159,12 @@ def scores_of(
 def labels_within_limit(
     block: Block, coordinates: Rows, state: CenterState, typical: FloatArray, limit: float
 ) -> NDArray[np.int32]:
-    """Return the nearest centre of each row of one block; −1 beyond a relative distance."""
+    """Return the nearest centre of each row of one block; −1 beyond a relative distance.
+
+    Distances are taken to the bins of the profile, so that rows tied at the limit lie within it.
+    """
     labels, smallest = nearest_of(block, coordinates, state)
-    labels[relative_distances(smallest, labels, typical, state) > limit] = NO_CLUSTER
+    binned_distances = binned(smallest * _ROUNDED_DOWN)
+    relative = binned(relative_distances(binned_distances, labels, typical, state))
+    labels[relative > limit] = NO_CLUSTER
     return labels

@@ -419,6 +419,7 @@ def _visit(
 
 def record_of_fit(
     state: CenterState,
+    means: FloatArray,
     cluster_sizes: FloatArray,
     value_shares: FloatArray | None,
     inertia: float,
@@ -427,21 +428,21 @@ def record_of_fit(
 ) -> Majorizer:
     """Return the record of the rows of a fit, computed from the fitted model.
 
-    The record is that of the final hard step. Its sums follow from the centres, which are the means
-    of their clusters or, for cosine distances, the directions of these means. EWP's dispersions D
-    follow from the weights w ∝ exp(−D/λ) and from the mean cost Σ_l w_l D_l. For norms,
-    all rows are assumed to be at the mean distance from their centre.
+    The record is that of the final hard step. Its sums follow from the means of the clusters, or
+    from the directions of these for cosine distances. EWP's dispersions D follow from the weights
+    w ∝ exp(−D/λ) and from the mean cost Σ_l w_l D_l. For norms, whose means are not known, the
+    centres take their place, and all rows are assumed to be at the mean distance from their centre.
 
     `value_shares`, (n_clusters, n_features), are the shares of each cluster's rows that have a
     value; None if no value is missing.
     """
-    centers, w = state.centers, state.feature_weights
+    w = state.feature_weights
     weight = float(cluster_sizes.sum())
-    masses = np.broadcast_to(cluster_sizes[:, None], centers.shape).astype(np.float64)
+    masses = np.broadcast_to(cluster_sizes[:, None], means.shape).astype(np.float64)
     if value_shares is not None:
         masses = masses * np.nan_to_num(value_shares)
     if state.distortion.degree == 1:
-        apart = inertia / weight / (1.0 if w is None else centers.shape[1])
+        apart = inertia / weight / (1.0 if w is None else means.shape[1])
         masses = masses * (0.5 / apart if apart > 0 else 1.0)
     squares = None
     if w is not None:
@@ -452,9 +453,9 @@ def record_of_fit(
                 negative_entropy(update.of_groups(w)) - np.log(np.maximum(w, np.finfo(float).tiny))
             )
         squares = weight * np.maximum(update.per_feature(dispersion), 0.0)
-        squares += state.distortion.between(masses, centers)
+        squares += state.distortion.between(masses, means)
     whole = state.distortion.degree == 2 and not state.partial
-    sums = masses * centers
+    sums = masses * means
     if isinstance(state.distortion, Cosine):
         # Means of directions are shorter than centres, by the mean cosine of rows and centres.
         sums *= 1.0 - inertia / weight

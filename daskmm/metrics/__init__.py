@@ -6,23 +6,18 @@ from daskmm.metrics.agreement import (
     normalized_mutual_info_score,
     variation_of_information,
 )
-from daskmm.metrics.matching import Matching, match_clusters
 from daskmm.metrics.quality import (
     Estimate,
     calinski_harabasz_score,
-    davies_bouldin_score,
     silhouette_score,
     simplified_silhouette_score,
 )
 
 __all__ = [
     "Estimate",
-    "Matching",
     "adjusted_rand_score",
     "calinski_harabasz_score",
     "contingency_matrix",
-    "davies_bouldin_score",
-    "match_clusters",
     "normalized_mutual_info_score",
     "silhouette_score",
     "simplified_silhouette_score",

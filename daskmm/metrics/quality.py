@@ -16,14 +16,16 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
-from sklearn.metrics import pairwise_distances
+from sklearn.metrics import pairwise_distances, silhouette_samples
 
 from daskmm.data.blocks import Position, as_dask_array, check_columns, is_frame, is_lazy
 from daskmm.data.foreign import unwrapped
-from daskmm.data.lazy import delayed_blocks, sized
+from daskmm.data.lazy import delayed_blocks, in_memory, sized
 from daskmm.data.names import counted
+from daskmm.data.rasters import Raster, pixels_of
 from daskmm.data.sparse import has_sparse_columns, is_sparse, joined_rows, taken_rows
 from daskmm.data.validation import check_finite
+from daskmm.data.variables import header_of
 from daskmm.engine.passes import tree_reduce
 from daskmm.metrics.agreement import as_labels
 
@@ -31,8 +33,6 @@ FloatArray = NDArray[np.float64]
 
 # 2^64 divided by the golden ratio; its multiples are spread evenly.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-# Number of groups of rows of the jackknife.
-_GROUPS = 10
 # Number of distances in memory at once.
 _DISTANCES = 1 << 22
 
@@ -69,8 +69,8 @@ def calinski_harabasz_score(X: Any, labels: Any) -> float:
     Parameters
     ----------
     X : array-like, dask Array or dask DataFrame of shape (n_samples, n_features)
-        The rows.
-    labels : array-like, dask Array or Series of shape (n_samples,)
+        The rows, or an xarray object whose pixels are the rows, with labels on its grid.
+    labels : array-like, dask Array or Series of shape (n_samples,), or DataArray on the grid
         Cluster of each row, an integer; rows with negative labels are left out.
 
     Returns
@@ -93,36 +93,6 @@ def calinski_harabasz_score(X: Any, labels: Any) -> float:
     between = found.counts @ np.square(found.means - mean).sum(axis=1)
     within = found.scatter.sum()
     return 1.0 if within == 0.0 else float(between * (n - k) / (within * (k - 1.0)))
-
-
-def davies_bouldin_score(X: Any, labels: Any) -> float:
-    """Compute the mean, over clusters, of the largest ratio of two widths to their distance.
-
-    The score equals :func:`sklearn.metrics.davies_bouldin_score`, in two passes: widths are mean
-    distances to the mean of the cluster (q = 1 in the paper).
-
-    Parameters
-    ----------
-    X, labels
-        As in :func:`calinski_harabasz_score`.
-
-    Returns
-    -------
-    float
-        The score; smaller is better.
-
-    References
-    ----------
-    Davies & Bouldin, "A cluster separation measure", IEEE Trans. PAMI 1, 1979.
-    """
-    found = _clusters(X, labels)
-    distances = _reduced(_distances_to_means, X, labels, found.labels, found.means)
-    widths = distances / found.counts
-    apart = pairwise_distances(found.means)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = (widths[:, None] + widths) / apart
-    np.fill_diagonal(ratios, 0.0)
-    return float(np.nan_to_num(ratios, nan=0.0, posinf=np.inf).max(axis=1).mean())
 
 
 def simplified_silhouette_score(X: Any, labels: Any, *, centers: Any = None) -> Estimate:
@@ -185,7 +155,8 @@ def silhouette_score(
     Parameters
     ----------
     X : array-like, dask Array or dask DataFrame of shape (n_samples, n_features)
-        The rows; with a model, whatever its `predict` takes.
+        The rows; with a model, whatever its `predict` takes. Or an xarray object whose pixels are
+        the rows, with labels on its grid.
     labels : array-like, dask Array or Series of shape (n_samples,), or fitted estimator
         Cluster of each row, an integer; rows with negative labels are left out. Or a model with
         centres, which predicts the labels.
@@ -197,7 +168,7 @@ def silhouette_score(
     Returns
     -------
     Estimate
-        The score, with the standard error of the jackknife over ten groups of sampled rows.
+        The score, with the standard error of the mean over the sampled rows.
 
     Notes
     -----
@@ -211,37 +182,16 @@ def silhouette_score(
     """
     X, labels, model = _with_model(X, labels)
     if model is not None:
-        sampled, distances_of = model._distances_between(sampled_table(X, sample_size))
+        sampled, distances = model._distances_between(sampled_table(X, sample_size))
+        _check_clusters(len(np.unique(sampled)), len(sampled))
+        apart = distances(slice(None))
+        np.fill_diagonal(apart, 0.0)  # rounding errors
+        values = silhouette_samples(apart, sampled, metric="precomputed")
     else:
         sample: _Sample = _reduced(_sampled, X, labels, int(sample_size)).in_order()
-        data, sampled = sample.rows, sample.labels
-
-        def distances_of(part: slice) -> FloatArray:
-            return np.asarray(pairwise_distances(data[part], data, metric=metric))
-
-    names, own = np.unique(sampled, return_inverse=True)
-    _check_clusters(len(names), len(own))
-    n, k = len(own), len(names)
-    group = np.arange(n) % _GROUPS
-    columns = own * _GROUPS + group
-    member = csr_array((np.ones(n), (np.arange(n), columns)), shape=(n, k * _GROUPS))
-    counts = np.bincount(columns, minlength=k * _GROUPS).reshape(k, _GROUPS)
-    # The first column leaves out no group; each other column leaves out one group.
-    left_out = np.hstack([np.zeros((_GROUPS, 1)), np.eye(_GROUPS)])
-    sizes = counts.sum(axis=1)[:, None] - counts @ left_out
-    totals, rows = np.zeros(_GROUPS + 1), np.zeros(_GROUPS + 1)
-    step = max(1, _DISTANCES // n)
-    for start in range(0, n, step):
-        part = slice(start, start + step)
-        distances = distances_of(part)
-        grouped = (member.T @ distances.T).T.reshape(-1, k, _GROUPS)
-        sums = grouped.sum(axis=2)[:, :, None] - grouped @ left_out
-        kept = 1.0 - left_out[group[part]]
-        totals += (kept * _silhouette(sums, sizes, own[part])).sum(axis=0)
-        rows += kept.sum(axis=0)
-    values = totals / rows
-    apart = values[1:] - values[1:].mean()
-    return Estimate(float(values[0]), float(np.sqrt((_GROUPS - 1) / _GROUPS * (apart @ apart))))
+        _check_clusters(len(np.unique(sample.labels)), len(sample.labels))
+        values = silhouette_samples(sample.rows, sample.labels, metric=metric)
+    return Estimate(float(values.mean()), float(values.std() / np.sqrt(len(values))))
 
 
 def sampled_table(X: Any, most: int) -> Any:
@@ -252,11 +202,20 @@ def sampled_table(X: Any, most: int) -> Any:
     ndarray, sparse array or pandas DataFrame
         The rows, in memory.
     """
-    return _reduced(_sampled, X, None, int(most)).in_order().rows
+    rows = _reduced(_sampled, X, None, int(most)).in_order().rows
+    names = getattr(header_of(X), "columns", None)  # those that a dask array carries
+    if names is None or not isinstance(rows, np.ndarray):
+        return rows
+    import pandas as pd
+
+    return pd.DataFrame(rows, columns=names)
 
 
 def _with_model(X: Any, labels: Any) -> tuple[Any, Any, Any]:
-    """Return rows, labels and model; a model takes the place of labels, so one of these is None."""
+    """Return rows, labels and model; a model takes the place of labels, so one of these is None.
+
+    The rows of a model that was fitted to a raster are the pixels.
+    """
     if hasattr(X, "predict"):  # the order of scikit-learn's scorers
         X, labels = labels, X
     if not hasattr(labels, "predict"):
@@ -269,19 +228,20 @@ def _with_model(X: Any, labels: Any) -> tuple[Any, Any, Any]:
         raise TypeError(
             f"A {type(labels).__name__} does not measure distances from centres: give {given}."
         )
-    return X, None, labels
+    raster = pixels_of(X, None, getattr(labels, "feature_dim_", None))
+    return (raster.named if isinstance(raster, Raster) else X), None, labels
 
 
-def _silhouette(sums: FloatArray, sizes: FloatArray, own: NDArray) -> FloatArray:
-    """Return silhouettes from sums of distances to clusters, for each group left out."""
-    places = np.arange(len(own))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        inner = sums[places, own] / (sizes[own] - 1.0)
-        means = np.where(sizes > 0, sums / sizes, np.inf)
-        means[places, own] = np.inf
-        outer = means.min(axis=1)
-        found = (outer - inner) / np.maximum(inner, outer)
-    return np.where(sizes[own] > 1, np.nan_to_num(found), 0.0)
+def _pixels(X: Any, labels: Any) -> tuple[Any, Any]:
+    """Return the pixels of a raster and their labels as rows; other rows and labels unchanged.
+
+    The labels lie on the raster's grid, so its other dimension is that of the features.
+    """
+    if not (hasattr(X, "dims") and hasattr(labels, "dims")):
+        return X, labels
+    features = set(X.dims) - set(labels.dims)
+    raster = pixels_of(X, features.pop() if len(features) == 1 else None)
+    return (raster.table, raster.rows_of(labels)) if isinstance(raster, Raster) else (X, labels)
 
 
 @dataclass(frozen=True)
@@ -334,16 +294,6 @@ def _block_clusters(block: int, start: int, X: Any, labels: Any) -> _Clusters:
     squares = np.square(rows - means[own]).sum(axis=1)
     scatter = np.bincount(own, squares, len(names)).astype(np.float64)
     return _Clusters(names, counts, means, scatter)
-
-
-def _distances_to_means(
-    block: int, start: int, X: Any, labels: Any, names: NDArray[np.int64], means: FloatArray
-) -> FloatArray:
-    """Sum, for each cluster, the distances of the rows of one block to its mean."""
-    rows, labels = _checked(block, start, X, labels)
-    own = np.searchsorted(names, labels)
-    distances = np.sqrt(np.square(rows - means[own]).sum(axis=1))
-    return np.bincount(own, distances, len(names)).astype(np.float64)
 
 
 def _silhouettes(
@@ -414,6 +364,8 @@ def _sampled(block: int, start: int, X: Any, labels: Any, most: int) -> _Sample:
 def _checked(block: int, start: int, X: Any, labels: Any) -> tuple[FloatArray, NDArray[np.int64]]:
     """Return the rows of a block and their labels, except those with negative labels."""
     with _pointing_to_models():
+        if is_sparse(X):
+            raise TypeError("Scores of labels take no sparse rows")
         rows, labels = np.asarray(X, dtype=np.float64), np.asarray(labels)
     if rows.ndim != 2 or len(rows) != len(labels):
         raise ValueError(
@@ -432,16 +384,17 @@ def _reduced(function: Any, X: Any, labels: Any, *shared: Any) -> Any:
 
     Labels may be None; then a frame may have columns of any kind.
     """
-    # A mixed model takes frames of sparse columns as frames.
-    X = X if labels is None and has_sparse_columns(X) else unwrapped(X)
     if hasattr(labels, "predict"):
         raise TypeError("This score takes labels. Silhouettes take a model in their place.")
+    X, labels = _pixels(X, labels)
+    # A mixed model takes frames of sparse columns as frames.
+    X = X if labels is None and has_sparse_columns(X) else unwrapped(X)
     if labels is not None and is_frame(X):
         with _pointing_to_models():
             check_columns(X.dtypes)
     own = None if labels is None else as_labels(labels, "labels")
-    if not (is_lazy(X) or isinstance(own, da.Array)):
-        return function(0, 0, X, own, *shared)
+    if not is_lazy(X):
+        return function(0, 0, X, None if own is None else in_memory(own), *shared)
     if own is not None:
         X, own = _matched(X, own)
     if own is None and is_frame(X):
@@ -472,11 +425,8 @@ def _pointing_to_models() -> Iterator[None]:
 
 
 def _matched(X: Any, labels: Any) -> tuple[da.Array, da.Array]:
-    """Return rows and labels, of which at least one is lazy, with blocks of the same rows."""
-    if is_lazy(X):
-        table = as_dask_array(X)
-    else:
-        table = da.from_array(np.asarray(X), chunks=(labels.chunks[0], -1), name=False)
+    """Return lazy rows, and their labels, with blocks of the same rows."""
+    table = as_dask_array(X)
     if isinstance(labels, np.ndarray):
         table = sized(table) if np.isnan(table.shape[0]) else table
         labels = da.from_array(labels, chunks=-1, name=False)

@@ -17,7 +17,6 @@ from daskmm.mixture.settings import FIRST_DEGREES, TRIAL_STEPS, Settings
 from daskmm.mixture.starts import labelled_components
 from daskmm.mm.driver import Schedule
 from daskmm.mm.stages import Cost
-from daskmm.numerics.rows import tile_rows
 
 # Typical numbers of EM steps: over the table, after a sample and from given components; on the
 # sample, for the best starts and for splits and merges.
@@ -29,6 +28,8 @@ _STEPS_OF_TYPES = 120
 _MISSING = 0.1
 # Number of rows of the block on which the time of a step is measured.
 _ROWS = 2048
+# Number of rows times squared number of features of such a block, if values may be missing.
+_OPERATIONS = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,8 @@ class MixtureCosts:
         """Seconds that an EM step of one start takes per row, on one thread."""
         own, p = self.settings, self.layout.n_features
         n = _ROWS
-        if own.partial:  # rows that lack the same values are processed together
-            n = max(1, min(tile_rows(p, own.n_components), self.n_sample // self.threads))
+        if own.partial:  # rows that lack the same values are summed together: take many rows
+            n = max(1, min(self.n_sample // self.threads, _OPERATIONS // p**2))
         rng = np.random.default_rng(0)
         rows = rng.standard_normal((n, p))
         labels = rng.integers(0, own.n_components, n)

@@ -25,7 +25,7 @@ from daskmm.numerics.gaussians import (
     log_joint_densities,
     maximized,
 )
-from daskmm.numerics.gaussians_with_gaps import em_sums_with_gaps, log_joint_densities_with_gaps
+from daskmm.numerics.gaussians_with_gaps import marginal, patterns, with_expectations
 from daskmm.numerics.rows import tile_rows, tiles
 from daskmm.storage.records import registered
 
@@ -127,18 +127,30 @@ def block_sums(block: Block, states: tuple[MixtureState, ...]) -> PerStart[EMSum
 
 def _sums(block: Block, state: MixtureState) -> EMSums:
     rows, weights = block.rows, block.weights
-    gaps = state.partial and has_gaps(block)
-    if library.available() and not gaps:
-        found = loops.mixture_sums(rows, weights, _prepared(state), _NEGLIGIBLE)
+    if not (state.partial and has_gaps(block)):
+        return _sums_of_values(rows, weights, state, block)
+    total = em_sums(np.empty((0, rows.shape[1])), None, state)
+    for own, held in patterns(rows):
+        seen, part = rows[np.ix_(own, held)], marginal(state, held)
+        found = _sums_of_values(seen, None if weights is None else weights[own], part, block)
+        total += with_expectations(found, state, part, held)
+    return total
+
+
+def _sums_of_values(
+    rows: NDArray, weights: FloatArray | None, components: Components, block: Block
+) -> EMSums:
+    """Compute the sums of an EM step over rows of a block, none of whose values is missing."""
+    if library.available():
+        found = loops.mixture_sums(rows, weights, _prepared(components), _NEGLIGIBLE)
         if found is None:
             raise _too_far(block)
         return found
-    k, p = state.means.shape
-    sums_of = em_sums_with_gaps if gaps else em_sums
-    total = em_sums(np.empty((0, p)), None, state)
+    k, p = components.means.shape
+    total = em_sums(np.empty((0, p)), None, components)
     for part in tiles(len(rows), tile_rows(p, k)):
         own = None if weights is None else weights[part]
-        total += sums_of(rows[part].astype(np.float64), own, state)
+        total += em_sums(rows[part].astype(np.float64), own, components)
     if not np.isfinite(total.log_likelihood):
         raise _too_far(block)
     return total
@@ -220,15 +232,26 @@ _BY_JOINT: dict[str, Callable[[FloatArray], NDArray]] = {
 
 def _filled(what: str, block: Block, components: MixtureState, out: NDArray) -> NDArray:
     """Fill `out` with a result for each row of a block; return it."""
-    rows, gaps = block.rows, components.partial and has_gaps(block)
-    if library.available() and not gaps:
+    rows = block.rows
+    if not (components.partial and has_gaps(block)):
+        return _filled_of_values(what, rows, components, out, block)
+    for own, held in patterns(rows):
+        seen, part = rows[np.ix_(own, held)], marginal(components, held)
+        out[own] = _filled_of_values(what, seen, part, np.empty_like(out[: len(own)]), block)
+    return out
+
+
+def _filled_of_values(
+    what: str, rows: NDArray, components: Components, out: NDArray, block: Block
+) -> NDArray:
+    """Fill `out` as `_filled` does, for rows of a block none of whose values is missing."""
+    if library.available():
         if not loops.fill_memberships(rows, _prepared(components), **{what: out}):
             raise _too_far(block)
         return out
     k, p = components.means.shape
-    densities_of = log_joint_densities_with_gaps if gaps else log_joint_densities
     for part in tiles(len(rows), tile_rows(p, k)):
-        joint = densities_of(rows[part].astype(np.float64), components)
+        joint = log_joint_densities(rows[part].astype(np.float64), components)
         if not np.isfinite(joint.max(axis=1)).all():
             raise _too_far(block)
         out[part] = _BY_JOINT[what](joint)

@@ -3,138 +3,116 @@ r"""Gaussian components of rows with missing values, which are integrated out.
 The density of a row is that of its present values, and the E-step takes the expected values and the
 covariance of the missing ones, given the present ones (Ghahramani & Jordan, "Supervised learning
 from incomplete data via an EM approach", NIPS 1994). Nothing is imputed, and the M-step is the same
-as for complete rows.
+as for complete rows. Expected values are linear in the present ones, so the sums over rows that
+lack the same features follow from those of their present values.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from daskmm.numerics.gaussians import (
-    Components,
-    EMSums,
-    em_sums,
-    log_joint_densities,
-    mixed_densities,
-)
+from daskmm.numerics.gaussians import Components, EMSums, factors_of, log_joint_densities
+from daskmm.numerics.rows import tiles
 
 FloatArray = NDArray[np.float64]
 
-
-def log_joint_densities_with_gaps(rows: FloatArray, components: Components) -> FloatArray:
-    """Return log π_j N(x_i; μ_j, Σ_j) of the present values of each row; NaN are missing."""
-    if components.covariance_type in ("diag", "spherical"):
-        return _independent_densities(rows, components)
-    joint = np.empty((len(rows), len(components.means)))
-    for own, held in _patterns(rows):
-        joint[own] = log_joint_densities(rows[np.ix_(own, held)], _marginal(components, held))
-    return joint
+# Number of rows among which those with the same features present are sought. Components are
+# prepared for each such group, and the group is a copy of its rows.
+ROWS_AT_ONCE = 1 << 16
 
 
-def em_sums_with_gaps(
-    rows: FloatArray, weights: FloatArray | None, components: Components
+def patterns(rows: NDArray) -> Iterator[tuple[NDArray[np.intp], NDArray[np.bool_]]]:
+    """Yield the places of rows with the same features present, and the mask of these features."""
+    for part in tiles(len(rows), ROWS_AT_ONCE):
+        held = ~np.isnan(rows[part])
+        whole = held.all(axis=1)
+        if whole.any():
+            yield part.start + np.flatnonzero(whole), np.ones(rows.shape[1], dtype=np.bool_)
+        others = np.flatnonzero(~whole)
+        bits = np.packbits(held[others], axis=1)
+        _, firsts, groups = np.unique(bits, axis=0, return_index=True, return_inverse=True)
+        order = np.argsort(groups.ravel(), kind="stable")
+        ends = np.cumsum(np.bincount(groups.ravel(), minlength=len(firsts)))
+        for own, first in zip(np.split(order, ends[:-1]), firsts, strict=True):
+            yield part.start + others[own], held[others[first]]
+
+
+def marginal(components: Components, held: NDArray[np.bool_]) -> Components:
+    """Return the marginal distributions of normal components in some features."""
+    if held.all():
+        return components
+    kind = components.covariance_type
+    covariances, factors = components.covariances, components.factors
+    if kind == "diag":
+        covariances, factors = covariances[:, held], factors[:, held]
+    elif kind != "spherical":
+        covariances = covariances[..., held, :][..., held]
+        factors = _factors(covariances, kind)
+    return Components(kind, components.shares, components.means[:, held], covariances, factors)
+
+
+def with_expectations(
+    sums: EMSums, components: Components, own: Components, held: NDArray[np.bool_]
 ) -> EMSums:
-    """Compute the sums of an EM step as `em_sums` does, where NaN are missing values."""
-    v = np.ones(len(rows)) if weights is None else weights
+    """Return the sums of all features, given those of the present ones at marginals `own`."""
+    if held.all():
+        return sums
+    k, p = components.means.shape
     if components.covariance_type in ("diag", "spherical"):
-        return _independent_sums(rows, v, components)
-    total = em_sums(np.empty((0, rows.shape[1])), None, components)
-    for own, held in _patterns(rows):
-        total += _sums_of_pattern(rows[own], v[own], components, held)
-    return total
+        firsts, scatters = np.zeros((k, p)), np.zeros((k, p))
+        firsts[:, held], scatters[:, held] = sums.sums, sums.scatters
+        left = components.deviations[:, ~held] ** -2.0
+        scatters[:, ~held] = sums.weights[:, None] * left
+        return EMSums(sums.weights, firsts, scatters, sums.log_likelihood)
+    slopes, left = _regression(components, own, held)
+    filling = np.zeros((len(slopes), np.count_nonzero(held), p))
+    filling[..., held], filling[..., ~held] = np.eye(filling.shape[1]), slopes
+    firsts = (sums.sums[:, None, :] @ filling)[:, 0]
+    scatters = filling.swapaxes(1, 2) @ sums.scatters @ filling
+    weights = sums.weights.sum(keepdims=True) if len(slopes) < k else sums.weights
+    down, across = np.ix_(~held, ~held)
+    scatters[:, down, across] += weights[:, None, None] * left
+    return EMSums(sums.weights, firsts, scatters, sums.log_likelihood)
 
 
 def expected_rows(rows: FloatArray, components: Components) -> FloatArray:
     """Return rows with missing values replaced by their expectations, given the others."""
-    shares = softmax(log_joint_densities_with_gaps(rows, components), axis=1)
-    if components.covariance_type in ("diag", "spherical"):
-        return np.asarray(np.where(np.isnan(rows), shares @ components.means, rows))
-    found = np.where(np.isnan(rows), 0.0, rows)
-    for own, held in _patterns(rows):
-        for j, mean in enumerate(components.means):
-            slopes = _slopes(components, j, held)
-            expected = mean[~held] + (rows[np.ix_(own, held)] - mean[held]) @ slopes
-            found[np.ix_(own, ~held)] += shares[own, j, None] * expected
+    found = rows.copy()
+    for own, held in patterns(rows):
+        seen, part = rows[np.ix_(own, held)], marginal(components, held)
+        shares = softmax(log_joint_densities(seen, part), axis=1)
+        expected = shares @ components.means[:, ~held]
+        if components.covariance_type in ("full", "tied"):
+            slopes, _ = _regression(components, part, held)
+            for j, mean in enumerate(part.means):
+                expected += shares[:, j, None] * ((seen - mean) @ slopes[j % len(slopes)])
+        found[np.ix_(own, ~held)] = expected
     return found
 
 
-def _independent_densities(rows: FloatArray, components: Components) -> FloatArray:
-    """Return joint log densities of components whose features are independent."""
-    held = ~np.isnan(rows)
-    scale = components.deviations
-    with np.errstate(divide="ignore"):  # a share may be 0
-        joint = np.log(components.shares) + held @ (np.log(scale) - 0.5 * math.log(2 * math.pi)).T
-    for j, mean in enumerate(components.means):
-        whitened = np.where(held, (rows - mean) * scale[j], 0.0)
-        joint[:, j] -= 0.5 * np.einsum("ij,ij->i", whitened, whitened)
-    return np.asarray(joint)
+def _factors(covariances: FloatArray, kind: str) -> FloatArray:
+    """Return `factors_of` of covariance matrices, all at once."""
+    try:
+        lower = np.linalg.cholesky(covariances)
+    except np.linalg.LinAlgError:
+        return factors_of(covariances, kind)  # this names the component
+    return np.asarray(np.triu(np.linalg.inv(lower).swapaxes(-1, -2)))
 
 
-def _independent_sums(rows: FloatArray, weights: FloatArray, components: Components) -> EMSums:
-    """Compute the sums of an EM step for components whose features are independent."""
-    held, variances = ~np.isnan(rows), components.deviations**-2.0
-    densities, shares = mixed_densities(_independent_densities(rows, components))
-    shares *= weights[:, None]
-    sums, scatters = np.zeros_like(components.means), np.zeros_like(components.means)
-    for j, mean in enumerate(components.means):
-        differences = np.where(held, rows - mean, 0.0)
-        sums[j] = shares[:, j] @ differences
-        scatters[j] = shares[:, j] @ np.square(differences) + shares[:, j] @ ~held * variances[j]
-    return EMSums(shares.sum(axis=0), sums, scatters, float(weights @ densities))
+def _regression(
+    components: Components, own: Components, held: NDArray[np.bool_]
+) -> tuple[FloatArray, FloatArray]:
+    """Return slopes of missing values on the present ones, and the covariances that they leave.
 
-
-def _patterns(rows: FloatArray) -> Iterator[tuple[NDArray[np.intp], NDArray[np.bool_]]]:
-    """Yield each set of rows with the same features present, and the mask of these features."""
-    held = ~np.isnan(rows)
-    patterns, places = np.unique(held, axis=0, return_inverse=True)
-    order = np.argsort(places.ravel(), kind="stable")
-    ends = np.cumsum(np.bincount(places.ravel(), minlength=len(patterns)))
-    yield from zip(np.split(order, ends[:-1]), patterns, strict=True)
-
-
-def _marginal(components: Components, held: NDArray[np.bool_]) -> Components:
-    """Return the marginal distributions of the components in some features."""
-    kind, covariances = components.covariance_type, components.covariances
-    within = covariances[..., held, :][..., held]
-    return Components.of(kind, components.shares, components.means[:, held], within)
-
-
-def _covariance(components: Components, component: int) -> FloatArray:
-    """Return the covariance matrix of a component."""
-    tied = components.covariance_type == "tied"
-    return components.covariances if tied else np.asarray(components.covariances[component])
-
-
-def _slopes(components: Components, component: int, held: NDArray[np.bool_]) -> FloatArray:
-    """Return the regression of missing values on the others, of shape (n_held, n_missing)."""
-    covariance = _covariance(components, component)
-    own, others = np.ix_(held, held), np.ix_(held, ~held)
-    return np.asarray(np.linalg.solve(covariance[own], covariance[others]), dtype=np.float64)
-
-
-def _sums_of_pattern(
-    rows: FloatArray, weights: FloatArray, components: Components, held: NDArray[np.bool_]
-) -> EMSums:
-    """Compute the sums over rows in which the same features are present."""
-    joint = log_joint_densities(rows[:, held], _marginal(components, held))
-    densities, shares = mixed_densities(joint)
-    shares *= weights[:, None]
-    k, p = components.means.shape
-    sums, scatters = np.zeros((k, p)), np.zeros((k, p, p))
-    for j, mean in enumerate(components.means):
-        slopes, covariance = _slopes(components, j, held), _covariance(components, j)
-        differences = np.empty_like(rows)
-        differences[:, held] = rows[:, held] - mean[held]
-        differences[:, ~held] = differences[:, held] @ slopes
-        sums[j] = shares[:, j] @ differences
-        scatters[j] = (differences * shares[:, j, None]).T @ differences
-        left = covariance[np.ix_(~held, ~held)] - covariance[np.ix_(~held, held)] @ slopes
-        scatters[j][np.ix_(~held, ~held)] += shares[:, j].sum() * left
-    if components.covariance_type == "tied":
-        scatters = scatters.sum(axis=0, keepdims=True)
-    return EMSums(shares.sum(axis=0), sums, scatters, float(weights @ densities))
+    The slopes have the shape (n_matrices, n_held, n_missing), where `own` are the marginals.
+    """
+    p, n_held = len(held), np.count_nonzero(held)
+    covariances = components.covariances.reshape(-1, p, p)
+    factors = own.factors.reshape(-1, n_held, n_held)
+    whitened = factors.swapaxes(1, 2) @ covariances[:, held][..., ~held]
+    left = covariances[:, ~held][..., ~held] - whitened.swapaxes(1, 2) @ whitened
+    return factors @ whitened, left

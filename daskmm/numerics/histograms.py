@@ -71,9 +71,7 @@ class Histogram:
     @property
     def values(self) -> FloatArray:
         """Middle of each bin."""
-        lower = (self.codes & ((1 << _BIN_BITS) - 1)) << _DROPPED_BITS
-        edges, middles = lower.view(np.float64), (lower | 1 << (_DROPPED_BITS - 1)).view(np.float64)
-        return np.where((edges == 0) | np.isinf(edges), edges, middles)
+        return _middles(self.codes & ((1 << _BIN_BITS) - 1))
 
     def quantile(self, level: float, n_groups: int) -> FloatArray:
         """Return the quantile of each group at `level`, up to the width of a bin.
@@ -94,3 +92,14 @@ class Histogram:
     def pooled(self) -> Self:
         """Return the histogram of all groups together, as group 0."""
         return self.of_codes(self.codes & ((1 << _BIN_BITS) - 1), self.weights)
+
+
+def binned(values: FloatArray) -> FloatArray:
+    """Return the middle of the bin of each number, as `Histogram.values` has it."""
+    return _middles(np.ascontiguousarray(values, dtype=np.float64).view(np.int64) >> _DROPPED_BITS)
+
+
+def _middles(bins: NDArray[np.int64]) -> FloatArray:
+    lower = bins << _DROPPED_BITS
+    edges, middles = lower.view(np.float64), (lower | 1 << (_DROPPED_BITS - 1)).view(np.float64)
+    return np.where((edges == 0) | np.isinf(edges), edges, middles)

@@ -8,7 +8,6 @@ figure once, at the end of its cell.
 from daskmm.plot.drift import drift
 from daskmm.plot.figures import require_matplotlib as require_matplotlib
 from daskmm.plot.fit import annealing_trace, feature_weights
-from daskmm.plot.matching import matching
 from daskmm.plot.paths import bandwidth_path, distortion_choice, lam_path, n_clusters_path
 from daskmm.plot.plane import projection
 from daskmm.plot.profiles import cluster_profiles
@@ -21,7 +20,6 @@ __all__ = [
     "drift",
     "feature_weights",
     "lam_path",
-    "matching",
     "n_clusters_path",
     "projection",
 ]

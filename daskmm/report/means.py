@@ -95,6 +95,8 @@ def means_of(model: Any, sizes: ArrayLike, sampled: Sampled | None) -> Means | N
         starts = expansion.starts
     shares = _shares_of_values(model, sizes, clusters, rows, sampled)
     overall, between = _moments(clusters, shares)
+    if hasattr(model, "covariances_"):  # means of components are those of the step before the sizes
+        overall = model.weights_ @ model.means_ if hasattr(model, "updates_") else model.mean_
     variance = _variance_of(model, overall)
     # The scale of a trimmed fit, and of `partial_fit`, is not that of all rows.
     if sampled is not None and (getattr(model, "trim", False) or "labels_" not in vars(model)):

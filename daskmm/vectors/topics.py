@@ -45,7 +45,8 @@ def terms(
         Number of terms of each cluster.
     vectorizer : CountVectorizer, optional
         How texts are cut into terms, such as ``CountVectorizer(stop_words="english")``. Its limits
-        on frequencies (`min_df`, `max_df`, `max_features`) are not used.
+        on frequencies (`min_df`, `max_df`, `max_features`) are not used, nor are the weights of a
+        TfidfVectorizer.
 
     Returns
     -------
@@ -165,7 +166,8 @@ def _counted(labels: Any, texts: Any, vectorizer: CountVectorizer) -> _Counts:
         empty = csr_array((0, 0), dtype=np.int64)
         return _Counts(np.empty(0, np.int64), np.empty(0, object), empty)
     counter = clone(vectorizer)
-    counts = csr_array(counter.fit_transform(held), dtype=np.int64)
+    # A TfidfVectorizer, which is a CountVectorizer, would weigh the counts.
+    counts = csr_array(CountVectorizer.fit_transform(counter, held), dtype=np.int64)
     member = csr_array(
         (np.ones(len(own), np.int64), (own, np.arange(len(own)))), (len(names), len(own))
     )

@@ -180,7 +180,13 @@ def test_the_path_on_noise_weighs_no_features():
 
 @pytest.mark.parametrize(
     ("within", "beyond", "n_values"),
-    [(0.95, 0.03, 2), (0.8, 0.1, 2), (0.9, 0.02, 3), (0.05, 0.05, 2), (0.5, 0.5, 2)],
+    [
+        *((0.95, 0.03, 2), (0.9, 0.02, 3)),
+        *(
+            pytest.param(*case, marks=pytest.mark.long)
+            for case in ((0.8, 0.1, 2), (0.05, 0.05, 2), (0.5, 0.5, 2))
+        ),
+    ],
 )
 def test_a_column_of_few_values_takes_no_more_than_half_of_the_weight(within, beyond, n_values):
     rng = np.random.default_rng(0)

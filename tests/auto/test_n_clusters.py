@@ -112,7 +112,7 @@ def test_one_far_row_is_no_cluster_and_two_far_ones_hide_none():
 
 @pytest.mark.in_turn("sides")
 @pytest.mark.parametrize("sides", ["both", "one"])
-@pytest.mark.parametrize("n_far", [10, 50])
+@pytest.mark.parametrize("n_far", [10, pytest.param(50, marks=pytest.mark.long)])
 def test_a_few_far_rows_do_not_change_the_number(n_far, sides):
     rng = np.random.default_rng(n_far)
     rows = rng.normal(size=(2000, 3))
@@ -313,19 +313,19 @@ def test_independent_flags_of_any_number_have_no_clusters(p, draws):
 @pytest.mark.parametrize("unit", [1.0, 0.1])
 def test_steps_between_whole_numbers_are_no_gaps(unit):
     rng = np.random.default_rng(0)
-    even = rng.integers(60, size=(4000, 2)) * unit
+    even = rng.integers(60, size=(2000, 2)) * unit
     assert choose_n_clusters(even, random_state=0).n_clusters == 1
     assert choose_n_clusters(even[:, :1].astype("f4"), random_state=0).n_clusters == 1
-    apart = np.array([[20, 50], [60, 50], [40, 90]])[rng.integers(3, size=4000)]
-    rows = np.round(apart + rng.normal(0, 4, size=(4000, 2))) * unit
+    apart = np.array([[20, 50], [60, 50], [40, 90]])[rng.integers(3, size=2000)]
+    rows = np.round(apart + rng.normal(0, 4, size=(2000, 2))) * unit
     assert choose_n_clusters(rows, random_state=0).n_clusters == 3
 
 
 def test_clusters_of_equal_values_are_counted_beside_a_column_of_whole_numbers():
     rng = np.random.default_rng(0)
-    weeks = rng.choice([0, 26, 52], size=4000, p=[0.5, 0.1, 0.4])
-    weeks = np.where(rng.random(4000) < 0.05, rng.integers(53, size=4000), weeks)
-    rows = np.column_stack([rng.integers(18, 80, size=4000), weeks]).astype(float)
+    weeks = rng.choice([0, 26, 52], size=2000, p=[0.5, 0.1, 0.4])
+    weeks = np.where(rng.random(2000) < 0.05, rng.integers(53, size=2000), weeks)
+    rows = np.column_stack([rng.integers(18, 80, size=2000), weeks]).astype(float)
     assert choose_n_clusters(rows, random_state=0).n_clusters == 3
 
 

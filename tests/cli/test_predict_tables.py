@@ -111,6 +111,7 @@ def test_outliers_have_no_name(folder, tmp_path):
     assert (found["cluster_name"].isna() == (found["cluster"] < 0)).all()
 
 
+@pytest.mark.in_turn("keep")
 @pytest.mark.filterwarnings("ignore:The inplace keyword")
 @pytest.mark.parametrize("source", ["rows.csv", "parts"])
 @pytest.mark.parametrize("out", ["labels.csv", "labels.parquet"])

@@ -67,7 +67,8 @@ def test_labels_of_a_cube_are_written_as_a_table(labels, tmp_path, capsys):
     cube = xr.Dataset({name: (("y", "x"), band) for name, band in zip("ab", bands, strict=True)})
     cube.to_netcdf(tmp_path / "cube.nc")
     own = [tmp_path / "cube.nc", "--quiet"]
-    fit = ["-k", 2, "--no-pictures", "--out", tmp_path / "run", "--labels", tmp_path / labels]
+    fit = ["-k", 2, "--model", "kmeans", "--no-pictures", "--out", tmp_path / "run"]
+    fit += ["--labels", tmp_path / labels]
     code, said = ran(capsys, "fit", *own, *fit)
     assert code == 0, said.err
     out = tmp_path / f"again-{labels}"

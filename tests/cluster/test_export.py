@@ -115,6 +115,7 @@ def test_names_of_features_are_kept(name):
     assert not hasattr(clone(MODELS[name]).fit(X).to_sklearn(), "feature_names_in_")
 
 
+@pytest.mark.in_turn("covariance_type")
 @pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical"])
 def test_mixtures_become_mixtures_of_scikit_learn(covariance_type):
     frame = pd.DataFrame(X, columns=list("abcdef"))

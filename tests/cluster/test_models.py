@@ -816,6 +816,7 @@ def test_a_plan_of_what_cannot_be_fitted_is_refused(estimator, data, words):
         estimator.plan(data)
 
 
+@pytest.mark.long
 def test_a_process_that_has_used_no_kernels_reads_their_checkpoints(tmp_path):
     path = tmp_path / "kept"
     model = KernelPowerKMeans(3, n_init=1, random_state=0, checkpoint=str(path), n_landmarks=None)

@@ -299,10 +299,11 @@ def test_a_small_shift_that_lasts_is_found_after_half_a_season():
     assert looks[-1].findings[0].n_batches == 4
 
 
-def test_a_shift_that_lasts_becomes_ordinary():
+@pytest.mark.parametrize("until", [125, pytest.param(160, marks=pytest.mark.long)])
+def test_a_shift_that_lasts_becomes_ordinary(until):
     days = Days(seed=4)
     watch = watched(days, 70)
-    alarms = [watch.look(days(number, 1.0)).drifted for number in range(70, 160)]
+    alarms = [watch.look(days(number, 1.0)).drifted for number in range(70, until)]
     assert alarms[0]
     assert not any(alarms[45:])
 

@@ -240,6 +240,7 @@ def test_cubes_and_parameters_that_cannot_be_used_are_refused():
         fit(np.full((20, 3), np.nan))
 
 
+@pytest.mark.in_turn("chunks")
 @pytest.mark.parametrize("chunks", [None, (2, 4, 7, 9)])
 @pytest.mark.parametrize("of_variables", [False, True])
 def test_a_run_of_a_cube_has_its_labels_in_c_order(of_variables, chunks, tmp_path):
@@ -254,6 +255,15 @@ def test_a_run_of_a_cube_has_its_labels_in_c_order(of_variables, chunks, tmp_pat
     assert (tmp_path / "run" / "report.html").exists()
     assert plot.projection(model, data).axes
     model.partial_fit(data)
-    daskmm.write_run(tmp_path / "later", model, data)
+    daskmm.write_run(tmp_path / "later", model, data, report=False)
     labels = zarr.open_array(tmp_path / "later" / "labels.zarr", mode="r")[:]
     np.testing.assert_array_equal(labels, np.asarray(model.predict(data)).ravel())
+
+
+@pytest.mark.parametrize("shape", [(1, 41, 1), (41, 1, 1), (1, 41, 2)])
+def test_strips_of_one_line_or_one_band_are_clustered(shape):
+    values = np.random.default_rng(0).normal(size=shape)
+    cube = xarray.DataArray(values, dims=("y", "x", "band")).chunk({"y": 1, "x": 5})
+    model = KMeans(2, random_state=0).fit(cube, feature_dim="band")
+    assert model.labels_.shape == cube.isel(band=0).shape
+    assert np.bincount(model.labels_.values.ravel()).tolist() == model.cluster_sizes_.tolist()

@@ -22,6 +22,7 @@ def counted(X, labels):
     return pd.DataFrame(X).notna().groupby(labels).mean().to_numpy()
 
 
+@pytest.mark.in_turn("distortion")
 @pytest.mark.parametrize("distortion", ["sqeuclidean", "mixed"])
 @pytest.mark.parametrize("cls", [KMeans, PowerKMeans, EntropyPowerKMeans])
 def test_shares_and_means_of_a_sampled_fit_are_those_of_all_rows(cls, distortion):

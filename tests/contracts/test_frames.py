@@ -70,10 +70,17 @@ def test_labels_are_assigned_to_the_frame_that_was_read(cls, folder):
     np.testing.assert_array_equal(found["id"], PEOPLE["id"])
 
 
+@pytest.mark.parametrize(
+    "keeps",
+    [
+        lambda frame: frame["alpha"] > FRAME["alpha"].quantile(0.3),
+        lambda frame: frame["id"].isin([f"r{i}" for i in range(0, 240, 3)]),
+    ],
+)
 @pytest.mark.parametrize("cls", [KMeans, KernelPowerKMeans])
-def test_labels_are_aligned_with_the_rows_that_a_filter_keeps(cls, folder):
+def test_labels_are_aligned_with_the_rows_that_a_filter_keeps(cls, keeps, folder):
     frame = dd.read_parquet(folder)
-    frame = frame[frame["alpha"] > FRAME["alpha"].quantile(0.3)]
+    frame = frame[keeps(frame)]
     model = estimator(cls).fit(frame[NAMES])
     found = frame.assign(cluster=model.labels_).compute()
     expected = model.predict(found)

@@ -57,6 +57,8 @@ ALSO = [
     "test_frames.py::test_labels_of_frames_are_written_compared_and_not_pickled",
 ]
 EVERY = [*ESTIMATORS, *OTHERS]
+# Where dask does not plan queries, the quick tests of other modules have the same input.
+once = (lambda test: test) if IS_PLANNED else pytest.mark.long
 
 
 def lazy(values=X, rows=60, columns=-1):
@@ -131,6 +133,7 @@ def test_each_estimator_fits_on_a_cluster_as_in_memory(cls, form, local_client):
     np.testing.assert_array_equal(in_memory(model.predict(data)), expected)
 
 
+@once
 @pytest.mark.parametrize("form", FORMS)
 def test_each_form_gives_what_numpy_gives(form):
     data, expected = FORMS[form](), quick(PowerKMeans).fit(X)
@@ -141,6 +144,7 @@ def test_each_form_gives_what_numpy_gives(form):
     assert model.score(data) == pytest.approx(expected.score(X))
 
 
+@once
 @pytest.mark.parametrize("form", ["array", "frame", "filtered frame"])
 def test_results_are_of_the_kind_that_dask_has(form):
     data = FORMS[form]()
@@ -155,6 +159,7 @@ def test_results_are_of_the_kind_that_dask_has(form):
     assert isinstance(model.transform(data), dd.DataFrame)
 
 
+@once
 @pytest.mark.parametrize("kind", ["array", "other chunks", "series", "memory"])
 def test_weights_of_any_form_give_the_same_fit(kind):
     forms = {
@@ -168,11 +173,13 @@ def test_weights_of_any_form_give_the_same_fit(kind):
     assert_same_model(quick(KMeans).fit(data, sample_weight=weights), expected)
 
 
+@once
 def test_persisted_rows_on_a_cluster_give_the_labels_of_those_in_memory(local_client):
     model = quick(KMeans).fit(lazy().persist())
     np.testing.assert_array_equal(in_memory(model.labels_), quick(KMeans).fit(X).labels_)
 
 
+@once
 def test_lazy_init_landmarks_and_rows_give_the_same_fit():
     assert_same_model(quick(KMeans, init=lazy(X[:4])).fit(lazy()), quick(KMeans, init=X[:4]).fit(X))
     for more in ({}, {"n_landmarks": 40}):
@@ -181,6 +188,7 @@ def test_lazy_init_landmarks_and_rows_give_the_same_fit():
         np.testing.assert_array_equal(in_memory(found.labels_), expected)
 
 
+@once
 def test_lazy_matrices_give_the_same_fit():
     K = X @ X.T
     expected = KernelPowerKMeans(4, kernel="precomputed", random_state=0).fit(K)
@@ -189,6 +197,7 @@ def test_lazy_matrices_give_the_same_fit():
     assert model.score(lazy(K)) == pytest.approx(expected.score(K))
 
 
+@once
 @pytest.mark.parametrize("kind", ["group", "npz"])
 def test_sparse_files_are_clustered(kind, tmp_path):
     rows = scipy.sparse.random_array((300, 8), density=0.3, format="csr", rng=0)
@@ -205,6 +214,7 @@ def test_sparse_files_are_clustered(kind, tmp_path):
     np.testing.assert_array_equal(in_memory(model.labels_), quick(KMeans).fit(rows).labels_)
 
 
+@once
 def test_lazy_mixed_columns_give_the_labels_of_those_in_memory():
     people = FRAME.assign(kind=pd.Categorical(["x", "y"] * 120))
     model = PowerKMeans(4, distortion="mixed", random_state=0)
@@ -213,6 +223,7 @@ def test_lazy_mixed_columns_give_the_labels_of_those_in_memory():
     np.testing.assert_array_equal(found.compute(), expected)
 
 
+@once
 @pytest.mark.parametrize("cls", [KMeans, GaussianMixture])
 def test_lazy_updates_equal_those_in_memory(cls):
     model, expected = estimator(cls), estimator(cls)
@@ -222,6 +233,7 @@ def test_lazy_updates_equal_those_in_memory(cls):
     np.testing.assert_array_equal(model.predict(X), expected.predict(X))
 
 
+@once
 def test_a_monitor_takes_lazy_batches():
     days, fitted = np.repeat(np.arange(4), 60), quick(KMeans).fit(X)
     one, two = (
@@ -231,6 +243,7 @@ def test_a_monitor_takes_lazy_batches():
     assert str(one) == str(two)
 
 
+@once
 def test_metrics_of_lazy_data_equal_those_in_memory():
     labels = quick(KMeans).fit(X).labels_
     expected = metrics.adjusted_rand_score(TRUTH, labels)
@@ -247,6 +260,7 @@ def test_metrics_of_lazy_data_equal_those_in_memory():
     )
 
 
+@once
 def test_lazy_labels_are_written_to_disk(tmp_path):
     model = quick(KMeans).fit(frame())
     expected = quick(KMeans).fit(X).labels_
@@ -261,6 +275,7 @@ def test_lazy_labels_are_written_to_disk(tmp_path):
     np.testing.assert_array_equal(found, expected)
 
 
+@once
 @pytest.mark.parametrize("suffix", ["csv", pytest.param("zarr", marks=pytest.mark.long)])
 def test_commands_read_csv_and_zarr(suffix, tmp_path):
     path = tmp_path / f"data.{suffix}"
@@ -268,7 +283,8 @@ def test_commands_read_csv_and_zarr(suffix, tmp_path):
         FRAME.to_csv(path, index=False)
     else:
         zarr.save_array(path, X)
-    assert main(["fit", str(path), "--n-clusters", "4", "--out", str(tmp_path / "run")]) == 0
+    fit = ["fit", str(path), "--n-clusters", "4", "--model", "kmeans", "--no-pictures"]
+    assert main([*fit, "--out", str(tmp_path / "run")]) == 0
     assert main(["plan", str(path), "--n-clusters", "4"]) == 0
     out = str(tmp_path / "labels.zarr")
     assert main(["predict", str(tmp_path / "run"), str(path), "--out", out]) == 0
@@ -285,6 +301,7 @@ def test_arrays_are_made_of_tasks_and_get_known_sizes():
     assert array_inside(da.from_array(stored, chunks=(60, 3), name=False)) is stored
 
 
+@once
 def test_simulated_rows_and_their_blocks_do_not_depend_on_chunks():
     rows, labels = make_ewp_simulation2(1000, 3, 2, 4, random_state=0, chunks=300)
     others = make_ewp_simulation2(1000, 3, 2, 4, random_state=0)

@@ -27,7 +27,6 @@ SPARSE_FAILURES = {
 SETTINGS = {"n_init": 2, "standardize": False}
 MODELS = [
     KMeans(),
-    EntropyPowerKMeans(),
     PowerKMeans(**SETTINGS),
     EntropyPowerKMeans(**SETTINGS, lam="0.5*variance", eta=1.3),
     KMeans(**SETTINGS),
@@ -43,14 +42,13 @@ def _name(check):
     return check.func.__name__ if isinstance(check, partial) else check.__name__
 
 
-@parametrize_with_checks(
-    MODELS,
-    expected_failed_checks=lambda estimator: (
-        MIXTURE_FAILURES
-        if isinstance(estimator, GaussianMixture)
-        else EXPECTED_FAILURES | SPARSE_FAILURES
-    ),
-)
+def _expected_failures(estimator):
+    if isinstance(estimator, GaussianMixture):
+        return MIXTURE_FAILURES
+    return EXPECTED_FAILURES | SPARSE_FAILURES
+
+
+@parametrize_with_checks(MODELS, expected_failed_checks=_expected_failures)
 def test_scikit_learn_estimator_checks_pass(estimator, check):
     with warnings.catch_warnings():
         if isinstance(estimator, GaussianMixture):  # some tables have fewer rows than features
@@ -60,3 +58,10 @@ def test_scikit_learn_estimator_checks_pass(estimator, check):
                 "ignore", "Number of distinct clusters|. of 8 centres coincide", ConvergenceWarning
             )
         check(estimator)
+
+
+# Each of its fits chooses a penalty.
+@pytest.mark.long
+@parametrize_with_checks([EntropyPowerKMeans()], expected_failed_checks=_expected_failures)
+def test_scikit_learn_estimator_checks_pass_with_a_chosen_penalty(estimator, check):
+    test_scikit_learn_estimator_checks_pass(estimator, check)

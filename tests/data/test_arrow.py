@@ -148,6 +148,7 @@ def test_columns_of_several_kinds_give_the_labels_of_a_pandas_frame(kind):
     settings = {
         "distortion": "mixed",
         "missing": "partial",
+        "n_init": 1,
         "random_state": 0,
         "metric_params": {"dates": ["day:trend", "when:season"]},
     }

@@ -77,7 +77,8 @@ def test_tables_of_a_store_are_opened_by_address(package, tmp_path, capsys):
         table = pickle.loads(pickle.dumps(open_data(address, chunks=100)))
         np.testing.assert_array_equal(table.compute(), ROWS)
     run = tmp_path / "run"
-    assert main(["fit", address, "-k", "2", "--out", str(run), "--no-pictures", "--json"]) == 0
+    quick = ["--model", "kmeans", "--no-pictures", "--json"]
+    assert main(["fit", address, "-k", "2", "--out", str(run), *quick]) == 0
     assert '"cluster_sizes": [200, 200]' in capsys.readouterr().out
     assert main(["fit", f"{address}y", "-k", "2", "--out", f"{run}2"]) == 2
     assert "has no array named 'xy'; it has x." in capsys.readouterr().err

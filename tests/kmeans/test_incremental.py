@@ -47,7 +47,6 @@ def cycled(model, X, rounds, weights=None):
 
 FIXED = {"s0": -3.0, "eta": 1.0, "polish": False}
 CASES = [
-    *[(KMeans, distortion, "error", {}) for distortion in DISTORTIONS if distortion != "mixed"],
     *[(KMeans, distortion, "partial", {}) for distortion in ("sqeuclidean", "kl", "manhattan")],
     *[(PowerKMeans, distortion, "error", FIXED) for distortion in ("sqeuclidean", "logistic")],
     (PowerKMeans, "cosine", "error", {}),
@@ -55,6 +54,11 @@ CASES = [
     (EntropyPowerKMeans, "sqeuclidean", "error", {"lam": 0.01}),
     (EntropyPowerKMeans, "sqeuclidean", "partial", {"lam": 0.01, **FIXED}),
     (EntropyPowerKMeans, "manhattan", "error", {"lam": 0.1}),
+    *[
+        pytest.param(KMeans, distortion, "error", {}, marks=pytest.mark.long)
+        for distortion in DISTORTIONS
+        if distortion != "mixed"
+    ],
 ]
 
 

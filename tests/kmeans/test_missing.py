@@ -1,6 +1,7 @@
 """Missing values: what a fit makes of them, and what it does not."""
 
 import dask.array as da
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
@@ -213,3 +214,19 @@ def test_few_missing_values_do_not_change_the_chosen_scale():
     holed = KMeans(3, missing="partial", random_state=0).fit(rows)
     assert holed.standardize_path_.standardize
     assert adjusted_rand_score(labels, holed.labels_) > 0.9
+
+
+@pytest.mark.parametrize("distortion", ["sqeuclidean", "gamma", "manhattan", "mixed"])
+def test_a_block_of_empty_rows_beside_complete_rows_changes_nothing(distortion):
+    rows = np.abs(clusters()[1]) + 1.0
+    empty = np.full((40, rows.shape[1]), np.nan)
+    X = np.vstack([rows[:80], empty, rows[80:]])
+    lazy = da.from_array(X, chunks=(40, -1))
+    if distortion == "mixed":
+        lazy = dd.from_dask_array(lazy, columns=list("abcdef"))
+    own = {"missing": "partial", "empty_rows": "label", "distortion": distortion}
+    model = KMeans(4, random_state=0, **own).fit(lazy)
+    labels = computed(model.labels_)
+    np.testing.assert_array_equal(labels == -1, np.isnan(X).all(axis=1))
+    assert model.cluster_sizes_.sum() == len(rows)
+    np.testing.assert_allclose(-model.score(lazy), model.inertia_, rtol=1e-9)

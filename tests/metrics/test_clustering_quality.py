@@ -16,7 +16,6 @@ from sklearn.model_selection import GridSearchCV
 from daskmm import ClusterTree, GaussianMixture, KMeans, PowerKMeans
 from daskmm.metrics import (
     calinski_harabasz_score,
-    davies_bouldin_score,
     silhouette_score,
     simplified_silhouette_score,
 )
@@ -25,7 +24,6 @@ X, LABELS = blobs(300, p=3, k=4)
 NOISY = np.where(np.random.default_rng(0).random(300) < 0.2, (LABELS + 1) % 4, LABELS)
 SCORES = [
     calinski_harabasz_score,
-    davies_bouldin_score,
     simplified_silhouette_score,
     silhouette_score,
 ]
@@ -37,6 +35,8 @@ def forms():
     yield lazy, NOISY
     yield lazy, labels
     yield X, labels
+    yield X, dd.from_pandas(pd.Series(NOISY), npartitions=3)
+    yield pd.DataFrame(X), labels[labels >= 0]  # the lengths of the blocks are unknown
     frame = dd.from_pandas(pd.DataFrame(X, columns=list("abc")), npartitions=3)
     yield frame, dd.from_pandas(pd.Series(NOISY), npartitions=3)
     yield frame, NOISY
@@ -61,11 +61,6 @@ def test_scores_are_those_of_scikit_learn():
     assert silhouette_score(X, NOISY) == pytest.approx(expected, abs=1e-9)
 
 
-def test_davies_bouldin_is_scikit_learns():
-    expected = sklearn.metrics.davies_bouldin_score(X, NOISY)
-    assert davies_bouldin_score(X, NOISY) == pytest.approx(expected, rel=1e-12)
-
-
 def test_the_simplified_silhouette_is_its_definition():
     centers = np.random.default_rng(0).normal(size=(4, 3))
     distances = np.linalg.norm(X[:, None] - centers, axis=2)
@@ -85,8 +80,7 @@ def test_one_pass_and_a_sample_that_does_not_depend_on_chunks():
         with counting_computes() as computes:
             found = silhouette_score(lazy, NOISY, sample_size=100)
             calinski_harabasz_score(lazy, NOISY)
-            davies_bouldin_score(lazy, NOISY)
-        assert len(computes) == 4  # two of them for widths around the means
+        assert len(computes) == 2
         np.testing.assert_allclose(found, whole, rtol=1e-9)
 
 
@@ -153,6 +147,12 @@ def mixed_rows(n=200):
     ).mask(rng.random((n, 2)) < 0.05)
 
 
+@pytest.mark.parametrize("score", [calinski_harabasz_score, silhouette_score])
+def test_scores_of_labels_say_what_measures_sparse_rows(score):
+    with pytest.raises(ValueError, match=r"no sparse rows\. A model measures .*\(X, model\)"):
+        score(csr_array(np.eye(6)), [0, 0, 0, 1, 1, 1])
+
+
 def test_a_model_measures_silhouettes_in_its_own_scale_whatever_its_rows_are():
     units = X * [1.0, 50.0, 1000.0]
     model = KMeans(4, standardize=True, random_state=0).fit(units)
@@ -206,3 +206,25 @@ def test_rows_that_are_not_numbers_are_refused_with_the_scores_that_take_a_model
     if "silhouette" not in score.__name__:
         with pytest.raises(TypeError, match="takes labels"):
             score(frame[["a"]], KMeans(2).fit(frame[["a"]]))
+
+
+@pytest.mark.parametrize("chunks", [None, {"y": 7, "x": 4}])
+@pytest.mark.parametrize("kind", ["cube", "dataset"])
+def test_cubes_have_the_scores_of_their_pixels(kind, chunks):
+    xarray = pytest.importorskip("xarray")
+    values = X.T.reshape(3, 20, 15).copy()
+    values[:, 3, 4] = np.nan
+    cube = xarray.DataArray(values, dims=("band", "y", "x"), coords={"band": list("abc")})
+    cube = cube if chunks is None else cube.chunk(chunks)
+    dim, data = ("band", cube) if kind == "cube" else (None, cube.to_dataset("band"))
+    own = {"missing": "partial", "empty_rows": "label", "standardize": False}
+    model = KMeans(4, random_state=0, **own).fit(data, feature_dim=dim)
+    kept = model.labels_.values.ravel() >= 0
+    for score in SCORES:
+        expected = score(X[kept], model.labels_.values.ravel()[kept])
+        assert score(data, model.labels_) == pytest.approx(expected, rel=1e-9)
+        if score is silhouette_score:
+            assert score(data, model) == pytest.approx(expected, rel=1e-6)
+    assert simplified_silhouette_score(data, model) == pytest.approx(
+        simplified_silhouette_score(data, model.labels_, centers=model.cluster_centers_), rel=1e-6
+    )

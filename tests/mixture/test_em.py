@@ -51,6 +51,7 @@ def given_start(X, kind):
     }
 
 
+@pytest.mark.in_turn("steps")
 @pytest.mark.parametrize("steps", [1, 10, 50])
 @pytest.mark.parametrize("kind", COVARIANCE_TYPES)
 def test_from_the_same_start_parameters_and_bounds_are_those_of_scikit_learn(kind, steps):

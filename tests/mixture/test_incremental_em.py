@@ -50,6 +50,7 @@ def test_the_record_of_a_fit_is_made_of_its_components(kind):
     assert model.n_samples_seen_ == len(X) + 5
 
 
+@pytest.mark.in_turn("kind")
 @pytest.mark.parametrize("kind", COVARIANCE_TYPES)
 def test_visiting_all_keys_again_converges_to_a_fit_to_all_rows(kind):
     X = rows_of(900)

@@ -6,7 +6,10 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from daskmm import GaussianMixture
-from daskmm.numerics.gaussians import COVARIANCE_TYPES
+from daskmm.data.blocks import Block
+from daskmm.mixture.em import block_sums, stated
+from daskmm.numerics.gaussians import COVARIANCE_TYPES, Components
+from daskmm.numerics.gaussians_with_gaps import patterns
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 P, K = 3, 2
@@ -77,6 +80,7 @@ def start(kind, X):
     }
 
 
+@pytest.mark.in_turn("loops")
 @pytest.mark.parametrize("loops", [True, False])
 @pytest.mark.parametrize("kind", COVARIANCE_TYPES)
 def test_a_step_takes_expectations_over_missing_values(kind, loops, monkeypatch):
@@ -112,13 +116,38 @@ def test_a_row_has_the_density_of_the_values_that_it_has(kind):
 
 @pytest.mark.parametrize("kind", COVARIANCE_TYPES)
 def test_the_likelihood_of_rows_with_gaps_never_falls_and_chunks_change_nothing(kind):
-    X = rows_with_gaps(300)
-    model = GaussianMixture(K, covariance_type=kind, missing="partial", tol=0, max_iter=30)
-    model.set_params(random_state=0).fit(X)
+    X = rows_with_gaps(150)
+    model = GaussianMixture(**start(kind, X), max_iter=30).fit(X)
     assert (np.diff(model.lower_bounds_) >= -1e-12).all()
     means = model.means_
-    lazy = model.fit(da.from_array(X, chunks=((77, 1, 222), P)))
+    lazy = model.fit(da.from_array(X, chunks=((77, 1, 72), P)))
     np.testing.assert_allclose(lazy.means_, means, rtol=1e-10)
+
+
+@pytest.mark.parametrize("kind", COVARIANCE_TYPES)
+def test_rows_beyond_those_taken_at_once_count_like_the_first(kind, monkeypatch):
+    X = rows_with_gaps()
+    model = GaussianMixture(**start(kind, X), max_iter=5).fit(X)
+    components = Components.of(kind, model.weights_, model.means_, model.covariances_)
+    state = stated(components, partial=True)
+    [whole] = block_sums(Block(X), (state,)).records
+    labels = model.predict(X)
+    monkeypatch.setattr("daskmm.numerics.gaussians_with_gaps.ROWS_AT_ONCE", 7)
+    [parts] = block_sums(Block(X), (state,)).records
+    for name in ("weights", "sums", "scatters", "log_likelihood"):
+        found, expected = getattr(parts, name), getattr(whole, name)
+        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
+    np.testing.assert_array_equal(model.predict(X), labels)
+
+
+def test_patterns_hold_each_row_once_with_the_features_that_it_has(monkeypatch):
+    monkeypatch.setattr("daskmm.numerics.gaussians_with_gaps.ROWS_AT_ONCE", 40)
+    rng = np.random.default_rng(0)
+    rows = np.where(rng.random((100, 11)) < 0.08, np.nan, 1.0)
+    rows[rng.random(100) < 0.3] = 1.0
+    found = [(int(place), tuple(held)) for own, held in patterns(rows) for place in own]
+    assert sorted(found) == [(place, tuple(~np.isnan(row))) for place, row in enumerate(rows)]
+    assert len(list(patterns(rows[:40]))) == len(np.unique(np.isnan(rows[:40]), axis=0))
 
 
 def test_without_gaps_fits_are_those_of_whole_rows():

@@ -425,7 +425,9 @@ def test_fits_are_consistent_whatever_the_chunks(name, cls, partial, tmp_path):
 @pytest.mark.parametrize(("one", "other"), [("kl", "poisson"), ("gamma", "itakura-saito")])
 def test_two_names_of_a_distortion_give_the_same_centres(one, other):
     rows, _ = rows_of("itakura-saito", 80, 3, np.random.default_rng(8))
-    fits = [PowerKMeans(3, distortion=name, random_state=0).fit(rows) for name in (one, other)]
+    fits = [
+        PowerKMeans(3, distortion=name, n_init=1, random_state=0).fit(rows) for name in (one, other)
+    ]
     np.testing.assert_array_equal(fits[0].cluster_centers_, fits[1].cluster_centers_)
 
 
@@ -675,7 +677,7 @@ def test_the_critical_power_of_norms_does_not_depend_on_the_origin(name):
 @each_norm
 def test_coincident_centres_of_norms_part_below_the_critical_power(name):
     rng = np.random.default_rng(23)
-    rows = rng.normal(size=(4000, 4)) * [1.0, 2.0, 1.0, 0.5]
+    rows = rng.normal(size=(1500, 4)) * [1.0, 2.0, 1.0, 0.5]
     distortion = distortion_of(name, rows)
     critical = critical_power(rows, np.ones(len(rows)), distortion)
     apart = {}

@@ -21,7 +21,15 @@ from _support import CountingSource
 from sklearn.datasets import load_wine
 
 import daskmm
-from daskmm import ClusterTree, EntropyPowerKMeans, KernelPowerKMeans, KMeans, PowerKMeans, plot
+from daskmm import (
+    ClusterTree,
+    EntropyPowerKMeans,
+    GaussianMixture,
+    KernelPowerKMeans,
+    KMeans,
+    PowerKMeans,
+    plot,
+)
 from daskmm.cli import printing, run_folder
 from daskmm.cli.main import main
 from daskmm.cli.run_folder import write_run
@@ -76,6 +84,12 @@ def run_of(folder):
         return run
 
     return run_of
+
+
+@pytest.fixture
+def without_figures(monkeypatch):
+    """Reports without figures, which take most of the time of a small one."""
+    monkeypatch.setattr(html_report, "pictures", lambda model, sampled: [])
 
 
 @pytest.fixture(
@@ -185,6 +199,7 @@ def page_of(model, X, sampled=None, notes=()):
     return check_page(html_report.report_page(model, summary, sampled))
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_clusters_are_described_in_the_units_of_the_table():
     X = np.random.default_rng(0).normal(size=(200, 3))
     X[:100, 1] += 50
@@ -205,6 +220,7 @@ def test_clusters_are_described_in_the_units_of_the_table():
     assert said.endswith("Whether a fit to other rows would find the same clusters was not tested.")
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_without_rows_the_columns_of_the_largest_distances_come_first():
     X = np.random.default_rng(0).normal(size=(200, 5))
     X[:100, 3] += 50
@@ -231,6 +247,7 @@ def test_a_run_of_other_rows_than_those_of_the_fit_is_refused(tmp_path, given):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_mixed_columns_have_shares_levels_and_days(tmp_path):
     rng = np.random.default_rng(0)
     kinds = np.arange(300) % 3
@@ -260,6 +277,7 @@ def test_mixed_columns_have_shares_levels_and_days(tmp_path):
     assert "twice as near" in paragraph(tree)
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_columns_that_are_mostly_zeros_have_shares_of_the_others(tmp_path):
     kinds = np.arange(120) % 3
     counts = np.random.default_rng(0).poisson(np.array([0.05, 4.0, 0.05])[kinds])
@@ -280,6 +298,7 @@ def test_columns_that_are_mostly_zeros_have_shares_of_the_others(tmp_path):
             assert said.endswith(f"({readable_share((own != 0).mean())})")
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_names_and_levels_cannot_be_markup(tmp_path):
     frame = pd.DataFrame({"<b>": ["<i>x</i>", "{{ y }}"] * 20, "a&b": np.arange(40.0) % 2})
     model = KMeans(2, distortion="mixed", random_state=0).fit(frame)
@@ -290,6 +309,7 @@ def test_names_and_levels_cannot_be_markup(tmp_path):
     assert "{{ y }}" in "".join(tree.itertext())
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_one_cluster_and_one_row_have_a_report():
     for X, k in ((np.ones((1, 2)), 1), (np.arange(8.0).reshape(4, 2), 1)):
         model = KMeans(k, random_state=0).fit(X)
@@ -320,6 +340,7 @@ def test_a_report_of_lazy_data_reads_them_once(tmp_path):
     check_page((tmp_path / "run" / "report.html").read_text(encoding="utf-8"))
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_a_report_of_lazy_mixed_columns_reads_them_once(tmp_path):
     reads = Counter()
 
@@ -487,6 +508,7 @@ def test_drift_is_a_section_that_is_replaced():
     assert "looks" in drawn(tree)
 
 
+@pytest.mark.usefixtures("without_figures")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_means_are_those_of_the_rows_of_the_labels(tmp_path):
     wine = load_wine(as_frame=True).data
@@ -517,6 +539,18 @@ def test_the_mean_of_all_rows_is_that_of_the_fit_and_not_of_the_sample():
     means = means_of(model, model.cluster_sizes_.astype(int).tolist(), sampled)
     shares = [(frame["plan"] == level).mean() for level in "abc"]
     np.testing.assert_allclose(means.overall, [frame["income"].mean(), *shares])
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_the_mean_of_all_rows_of_a_mixture_is_exact_before_it_has_converged():
+    rows = np.random.default_rng(0).lognormal(size=(600, 2))
+    model = GaussianMixture(3, max_iter=1, n_init=1, random_state=0).fit(rows)
+    means = means_of(model, np.bincount(model.labels_, minlength=3).tolist(), None)
+    np.testing.assert_allclose(means.overall, rows.mean(axis=0))
+    more = np.random.default_rng(1).lognormal(size=(200, 2))
+    model.partial_fit(more)
+    means = means_of(model, model.cluster_sizes_, None)
+    np.testing.assert_allclose(means.overall, np.vstack([rows, more]).mean(axis=0))
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -583,6 +617,7 @@ def test_the_explained_variation_of_weighted_fits_is_weighted(standardize):
     np.testing.assert_allclose(means.explained, between / total)
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_the_report_and_the_command_say_which_values_are_missing(tmp_path):
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(200, 3)) + 9.0 * (np.arange(200) % 2)[:, None] * [1, 0, 0]
@@ -598,6 +633,7 @@ def test_the_report_and_the_command_say_which_values_are_missing(tmp_path):
     assert "missing values: income 45%" in printing.describe_run(tmp_path, summary)
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_reports_and_commands_warn_of_far_clusters(tmp_path):
     rows = np.random.default_rng(0).normal(size=(1500, 2))
     rows[:750, 0] += 8.0
@@ -631,6 +667,7 @@ def test_runs_are_written_of_whatever_was_fitted(tmp_path):
         np.testing.assert_array_equal(labels, model.predict(lazy))
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_long_tails_show_medians_and_many_columns_no_share_of_clear_rows():
     rng = np.random.default_rng(0)
     X = pd.DataFrame({"pay": rng.lognormal(0, 1.5, 400), "age": rng.normal(size=400)})

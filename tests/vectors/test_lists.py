@@ -135,8 +135,8 @@ def searched(index, queries, n_probe, k=5):
 
 MODELS = {
     "plain": MODEL,
-    "scaled": PowerKMeans(6, random_state=0, standardize=True).fit(X),
-    "weighted": EntropyPowerKMeans(6, random_state=0, lam="0.5*variance").fit(X),
+    "scaled": PowerKMeans(6, n_init=1, random_state=0, standardize=True).fit(X),
+    "weighted": EntropyPowerKMeans(6, n_init=1, random_state=0, lam="0.5*variance").fit(X),
     "whitened": quick(KMeans, distortion="mahalanobis").fit(X),
     "cosine": quick(KMeans, distortion="cosine").fit(X),
     "medians": quick(KMeans, distortion="euclidean").fit(X),

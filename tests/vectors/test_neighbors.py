@@ -53,6 +53,7 @@ def tile(request, monkeypatch):
         monkeypatch.setattr(neighbors, "_TILE", request.param * 7)
 
 
+@pytest.mark.in_turn("tile")
 @pytest.mark.parametrize("name", MODELS)
 def test_recall_is_that_of_searches_in_the_nearest_lists(name, tile):
     model, k = MODELS[name], 4

@@ -53,7 +53,12 @@ def assert_same_terms(found, expected):
 
 
 @pytest.mark.parametrize(
-    "vectorizer", [None, CountVectorizer(stop_words="english", ngram_range=(1, 2), min_df=5)]
+    "vectorizer",
+    [
+        None,
+        CountVectorizer(stop_words="english", ngram_range=(1, 2), min_df=5),
+        TfidfVectorizer(sublinear_tf=True),
+    ],
 )
 def test_terms_are_those_of_loops_for_every_kind_of_texts(vectorizer, monkeypatch):
     monkeypatch.setattr(topics, "_TEXTS", 40)

@@ -141,12 +141,16 @@ class Mixed(Bregman):
         return np.where(np.isnan(rows), self.reference, rows)
 
     def allowed(self, centers: FloatArray, before: FloatArray) -> FloatArray:
-        """Clip centres to shares that rows can have; estimated sums may lead beyond them."""
+        """Clip centres to shares that rows can have; estimated sums may lead beyond them.
+
+        Shares of none or all rows are exact, so that rows are at the same distance of all clusters
+        with this share, whatever the order of sums.
+        """
         is_share = self._is_share
-        least = np.where(is_share, INWARDS * self.reference, -np.inf)
-        most = np.where(is_share, least + 1.0 - INWARDS, np.inf)
-        beyond = (centers < least - _ROUNDING) | (centers > most + _ROUNDING)
-        return np.where(beyond, np.clip(centers, least, most), centers)
+        least = np.where(is_share, _smoothed(0.0, self.reference), -np.inf)
+        most = np.where(is_share, _smoothed(1.0, self.reference), np.inf)
+        found = np.where(centers <= least + _ROUNDING, least, centers)
+        return np.where(centers >= most - _ROUNDING, most, found)
 
     def dispersion(self, squares: FloatArray, masses: FloatArray, means: FloatArray) -> FloatArray:
         """Compute D_l = Σ_i φ_ij d(x_il, m_l) − Σ_j N_jl d(θ_jl, m_l), with the reference m."""
