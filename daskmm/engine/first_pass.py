@@ -241,6 +241,8 @@ def first_pass(
         moments, family, expansion, standardize, weigh_shares, some
     )
     passes.expect(finding.moments)
+    if not _holds(dtype, coordinates, moments):
+        dtype = _DOUBLE
     sample = _in_model(uniform, coordinates, dtype)
     survey = Survey(
         n_rows,
@@ -268,6 +270,14 @@ def _in_model(sample: Sample, coordinates: FeatureCoordinates, dtype: np.dtype) 
     if isinstance(sample.rows, SparseRows):
         return Sample(coordinates.to_model(sample.rows), sample.weights)
     return Sample(converted(sample.rows, coordinates.to_model, dtype), sample.weights)
+
+
+def _holds(dtype: np.dtype, coordinates: FeatureCoordinates, moments: Moments) -> bool:
+    """Return whether a dtype can hold all values minus the origin, divided by the scale or not."""
+    if dtype == _DOUBLE or not isinstance(coordinates, Coordinates):
+        return dtype == _DOUBLE
+    apart = np.abs(np.stack([moments.lowest, moments.highest]) - coordinates.mean)
+    return bool(np.maximum(apart, apart / coordinates.scale).max() < np.finfo(dtype).max)
 
 
 def _model_coordinates(
