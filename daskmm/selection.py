@@ -20,9 +20,7 @@ from sklearn.utils import check_random_state, check_scalar
 
 from daskmm.auto import distortion as distortion_rule
 from daskmm.auto import n_clusters as number_rule
-from daskmm.auto.bandwidth import BandwidthPath, bandwidth_path
 from daskmm.auto.distortion import DistortionChoice
-from daskmm.auto.lam import STARTS, LamPath, follow_lam
 from daskmm.auto.n_clusters import ClusterNumberPath, follow_n_clusters
 from daskmm.cluster import PowerKMeans
 from daskmm.data.blocks import float_dtype
@@ -36,15 +34,11 @@ from daskmm.numerics.distortions import DISTORTIONS
 from daskmm.numerics.rows import Coordinates
 
 __all__ = [
-    "BandwidthPath",
     "ClusterNumberPath",
     "DistortionChoice",
-    "LamPath",
-    "bandwidth_path",
     "choose_distortion",
     "choose_n_clusters",
     "information_gain",
-    "lam_path",
 ]
 
 
@@ -128,64 +122,6 @@ def information_gain(
         draws = spawned(seed, n_draws)
         gains = [trials.gains(found, feature_weights, draw).sum() for draw in draws]
         return float(np.mean(gains))
-
-
-def lam_path(
-    X: Any,
-    n_clusters: int,
-    *,
-    sample_weight: Any = None,
-    lams: ArrayLike | None = None,
-    n_init: int = STARTS,
-    standardize: bool = True,
-    sample_size: int | None = None,
-    random_state: int | np.random.RandomState | None = None,
-) -> LamPath:
-    """Run entropy-weighted power k-means over a grid of penalties, on a sample.
-
-    `EntropyPowerKMeans` does this itself with ``lam="auto"``, and keeps the path as
-    ``lam_path_``. Draw it with :func:`daskmm.plot.lam_path`. The rule by which one penalty is
-    chosen is described in :mod:`daskmm.auto.lam`.
-
-    Parameters
-    ----------
-    X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-        The rows, which are read once.
-    n_clusters : int
-        Number of clusters.
-    sample_weight : array-like or dask Array of shape (n_samples,), optional
-        Sample weights, not negative; all 1 by default.
-    lams : array-like of shape (n_lams,), optional
-        Penalties λ per unit of sample weight, positive; ``inf`` keeps the weights of the
-        features equal. By default .1, .2, .35, .5 and 1 times the mean variance of the features
-        (which is 1 when they are standardised), and ``inf``; for wide sparse rows .25, .5, 1, 2 and
-        4 times that variance.
-    n_init : int, default=3
-        Number of starts per penalty.
-    standardize : bool, default=True
-        Whether to divide each feature by its standard deviation.
-    sample_size : int, optional
-        Largest number of rows to use; by default 2,000, or 100 per cluster if that is more.
-    random_state : int, RandomState instance or None, default=None
-        Seed of the sample, the starts and the null. The path does not depend on the chunks of
-        `X`.
-
-    Returns
-    -------
-    LamPath
-
-    Raises
-    ------
-    ValueError, TypeError
-        If a parameter or the data cannot be used.
-    """
-    _check_sizes(sample_size, n_clusters, n_clusters=n_clusters, n_init=n_init)
-    grid = None if lams is None else _checked_lams(lams)
-    survey, lazy, seed = _survey(X, sample_weight, n_clusters, standardize, random_state)
-    with one_blas_thread():
-        return follow_lam(
-            survey.sample, int(n_clusters), seed, lazy, grid, int(n_init), sample_size
-        ).path
 
 
 def choose_n_clusters(
@@ -357,13 +293,6 @@ def _survey(
     with one_blas_thread():
         survey = first_pass(passes, n_clusters, bool(standardize), seed, by_distance=True)
     return survey, passes.blocks.layout.lazy, seed
-
-
-def _checked_lams(lams: ArrayLike) -> Sequence[float]:
-    grid = np.asarray(lams, dtype=np.float64)
-    if grid.ndim != 1 or not len(grid) or not (grid > 0).all():
-        raise ValueError(f"lams must be positive numbers; got {lams!r}.")
-    return [float(lam) for lam in np.unique(grid)]
 
 
 def _with_column(table: NDArray | da.Array, labels: Any) -> NDArray | da.Array:

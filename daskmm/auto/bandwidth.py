@@ -1,4 +1,39 @@
-"""The bandwidth of weighted blurring mean shift, chosen without labels."""
+r"""The bandwidth of weighted blurring mean shift, chosen without labels.
+
+**The rule.** Consider a partition of the n rows into k clusters that hold shares π_j of the
+rows, and whose means explain the share R_l of the variance of feature l. Its gain is
+
+.. math::
+
+    \frac{p_e}{p} \sum_{l=1}^p \Big[ \tfrac12 \log\frac{1}{1 - R_l}
+        - \frac{(k-1) \log n}{2n} \Big] + \sum_j \pi_j \log \pi_j
+
+nats per row: the information of the means about the features, minus Schwarz's penalty for
+fitting them, minus the entropy of the labels. It is the integrated classification likelihood
+with variances that the clusters share. The features count as :math:`p_e = (\sum λ)^2 / \sum
+λ^2` independent features, where λ are the eigenvalues of their correlation matrix, so that
+correlated features do not count twice. The gain uses no feature weights, since otherwise a fit
+with all its weight on one easy feature would have a high gain. 1 − R_l is at least .001, and at
+least a tenth of the share of the variance that values lose if they are rounded numbers, as in
+:class:`daskmm.WeightedBlurringMeanShift` (.036 for an even flag), so that clusters that equal a
+flag do not win for it alone. One cluster has a gain of 0, and dividing noise into several
+clusters has a negative gain. The bandwidth with the largest gain wins among those with :math:`k
+\le \max(\sqrt n, n/10)`; the choice is the middle of the run of bandwidths around it with the
+same number of clusters.
+
+**More rows.** A bandwidth found on the sample suits all rows, since kernel sums are means over
+the same density. Equal starting weights of the features do not. If rows are not their own
+neighbours, kernel sums at a small h first move each row to its nearest neighbour. The more rows
+there are, the nearer this neighbour is, in features of noise too, and then no feature loses
+weight. So fits to more rows start from the feature weights that the path has learned. The path
+itself makes a fit at each bandwidth from equal weights and, if they differ, another one from
+the weights kept at the next larger bandwidth, and keeps the fit with the larger gain. This
+holds for ``convention="auto"`` and finite λ; the other conventions start from equal weights, as
+in their papers.
+
+Biernacki, Celeux and Govaert, "Assessing a Mixture Model for Clustering with the Integrated
+Completed Likelihood", IEEE PAMI 22, 2000.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +42,17 @@ import itertools
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from numbers import Integral, Real
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state, check_scalar
+from numpy.typing import NDArray
 
-from daskmm.data.input import read_weighted
-from daskmm.engine.first_pass import first_pass
-from daskmm.engine.passes import one_blas_thread, run_on_threads, weighted_passes
+from daskmm.engine.passes import one_blas_thread, run_on_threads
 from daskmm.kmeans.trials import thinned
 from daskmm.mean_shift.blurring import Blurred, Blurring, Rows, blur
 from daskmm.mean_shift.representatives import stragglers
 from daskmm.metrics import adjusted_rand_score
 from daskmm.numerics.information import LEAST_WITHIN, mean_of_varying, partition, weighted_variance
-from daskmm.numerics.options import CONVENTIONS
 from daskmm.storage.records import registered
-
-__all__ = ["BandwidthPath", "bandwidth_path"]
 
 FloatArray = NDArray[np.float64]
 
@@ -64,8 +90,7 @@ class BandwidthPath:
         Number of clusters after 300 iterations on the sample, or after 100 if there are then more
         than twice as many as the rule allows. Stragglers have joined other clusters.
     gain : ndarray of shape (n_bandwidths,), float64
-        Information gain per row in nats minus its penalties, as in :func:`bandwidth_path`; 0 for
-        one cluster.
+        Information gain per row in nats minus its penalties; 0 for one cluster.
     agreement : ndarray of shape (n_bandwidths - 1,), float64
         Adjusted Rand index between the clusters of neighbouring bandwidths.
     feature_weights : ndarray of shape (n_bandwidths, n_features), float64
@@ -121,121 +146,16 @@ class Followed:
     first_weights: FloatArray | None
 
 
-def bandwidth_path(
-    X: Any,
-    *,
-    sample_weight: Any = None,
-    bandwidths: ArrayLike | None = None,
-    lam: float | str = "auto",
-    convention: str = "auto",
-    standardize: bool = True,
-    sample_size: int = SAMPLE_ROWS,
-    random_state: int | np.random.RandomState | None = None,
-) -> BandwidthPath:
-    r"""Follow weighted blurring mean shift over a grid of bandwidths, on a sample.
-
-    :func:`daskmm.plot.bandwidth_path` draws the result. The bandwidth determines the number of
-    clusters, and for real data more than one number is often plausible.
-
-    Parameters
-    ----------
-    X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-        The data, which are read once.
-    sample_weight : array-like or dask Array of shape (n_samples,), optional
-        Weight of each row; 1 by default.
-    bandwidths : array-like of shape (n_bandwidths,), optional
-        Positive bandwidths; by default 26 values from .002 to .6 on a logarithmic grid, in units
-        of the mean variance of the features, which is 1 when they are standardised.
-    lam : "auto" or float, default="auto"
-        Entropy penalty λ per sample; "auto" is .1 times the mean variance of the features. ``inf``
-        keeps the weights of the features equal.
-    convention : {"auto", "paper", "reference"}, default="auto"
-        Whose variant of the algorithm to follow.
-    standardize : bool, default=True
-        Whether to standardise the features.
-    sample_size : int, default=1000
-        Largest number of rows to use. The first pass draws at most 10,000 rows (fewer if rows are
-        wide).
-    random_state : int, RandomState instance or None, default=None
-        Seed of the sample. The path does not depend on the chunks of `X`.
-
-    Returns
-    -------
-    BandwidthPath
-
-    Raises
-    ------
-    ValueError, TypeError
-        If a parameter or the data cannot be used.
-
-    Warns
-    -----
-    UserWarning
-        If one cluster is preferred to several, if all bandwidths give too many clusters, or if only
-        the chosen bandwidth gives its number of clusters.
-
-    Notes
-    -----
-    **The rule.** Consider a partition of the n rows into k clusters that hold shares π_j of the
-    rows, and whose means explain the share R_l of the variance of feature l. Its gain is
-
-    .. math::
-
-        \frac{p_e}{p} \sum_{l=1}^p \Big[ \tfrac12 \log\frac{1}{1 - R_l}
-            - \frac{(k-1) \log n}{2n} \Big] + \sum_j \pi_j \log \pi_j
-
-    nats per row: the information of the means about the features, minus Schwarz's penalty for
-    fitting them, minus the entropy of the labels. It is the integrated classification likelihood
-    with variances that the clusters share. The features count as :math:`p_e = (\sum λ)^2 / \sum
-    λ^2` independent features, where λ are the eigenvalues of their correlation matrix, so that
-    correlated features do not count twice. The gain uses no feature weights, since otherwise a fit
-    with all its weight on one easy feature would have a high gain. 1 − R_l is at least .001, and at
-    least a tenth of the share of the variance that values lose if they are rounded numbers, as in
-    :class:`daskmm.WeightedBlurringMeanShift` (.036 for an even flag), so that clusters that equal a
-    flag do not win for it alone. One cluster has a gain of 0, and dividing noise into several
-    clusters has a negative gain. The bandwidth with the largest gain wins among those with :math:`k
-    \le \max(\sqrt n, n/10)`; the choice is the middle of the run of bandwidths around it with the
-    same number of clusters.
-
-    **More rows.** A bandwidth found on the sample suits all rows, since kernel sums are means over
-    the same density. Equal starting weights of the features do not. If rows are not their own
-    neighbours, kernel sums at a small h first move each row to its nearest neighbour. The more rows
-    there are, the nearer this neighbour is, in features of noise too, and then no feature loses
-    weight. So fits to more rows start from the feature weights that the path has learned. The path
-    itself makes a fit at each bandwidth from equal weights and, if they differ, another one from
-    the weights kept at the next larger bandwidth, and keeps the fit with the larger gain. This
-    holds for ``convention="auto"`` and finite λ; the other conventions start from equal weights, as
-    in their papers.
-
-    References
-    ----------
-    Biernacki, Celeux and Govaert, "Assessing a Mixture Model for Clustering with the Integrated
-    Completed Likelihood", IEEE PAMI 22, 2000.
-    """
-    check_scalar(sample_size, "sample_size", Integral, min_val=1)
-    _check_parameters(bandwidths, lam, convention)
-    table, weights = read_weighted(BaseEstimator(), X, sample_weight, reset=True)
-    seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
-    with one_blas_thread():
-        survey = first_pass(weighted_passes(table, weights), 1, bool(standardize), int(seed))
-    sample = survey.sample
-    rows, row_weights = thinned(sample.rows, sample.weights, int(sample_size), int(seed))
-    default = GRID * mean_of_varying(weighted_variance(rows, row_weights))
-    grid = default if bandwidths is None else np.unique(np.asarray(bandwidths, dtype=np.float64))
-    penalty = DEFAULT_LAM * survey.mean_variance if isinstance(lam, str) else float(lam)
-    path, _ = _follow(rows, row_weights, grid, penalty, convention)
-    _warn(path)
-    return path
-
-
 def follow_bandwidths(
     rows: FloatArray, weights: FloatArray, lam: float, convention: str, seed: int
 ) -> Followed:
     """Follow the default grid of bandwidths on a given sample.
 
     Rows are in the model's coordinates, and their weights are positive; at most 1,000 rows are
-    used, which the seed draws. `lam` is per sample. The warnings are those of
-    :func:`bandwidth_path`.
+    used, which the seed draws. `lam` is per sample.
+
+    It warns if one cluster is preferred to several, if all bandwidths give too many clusters, or if
+    only the chosen bandwidth gives its number of clusters.
     """
     some, some_weights = thinned(rows, weights, SAMPLE_ROWS, seed)
     grid = GRID * mean_of_varying(weighted_variance(some, some_weights))
@@ -283,19 +203,6 @@ def independent_features(rows: FloatArray, weights: FloatArray) -> float:
     # The Gram matrices of rows and of features have the same eigenvalues.
     gram = z.T @ z if len(z) > z.shape[1] else z @ z.T
     return float(np.trace(gram) ** 2 / np.square(gram).sum())
-
-
-def _check_parameters(bandwidths: ArrayLike | None, lam: Any, convention: str) -> None:
-    if bandwidths is not None:
-        h = np.asarray(bandwidths, dtype=np.float64)
-        if h.ndim != 1 or not len(h) or not (np.isfinite(h) & (h > 0)).all():
-            raise ValueError(f"bandwidths must be positive numbers; got {bandwidths!r}.")
-    if not (isinstance(lam, str) and lam == "auto"):
-        check_scalar(lam, "lam", Real)
-        if not lam > 0:
-            raise ValueError(f"lam must be positive; got {lam}.")
-    if convention not in CONVENTIONS:
-        raise ValueError(f"convention must be one of {CONVENTIONS}; got {convention!r}.")
 
 
 def _follow(
@@ -417,8 +324,8 @@ def _warn(path: BandwidthPath) -> None:
     else:
         return
     warnings.warn(
-        f"The automatic bandwidth is {path.bandwidth:.3g}, but {problem}. Look at the path, "
-        "daskmm.selection.bandwidth_path(X), and give a bandwidth.",
+        f"The automatic bandwidth is {path.bandwidth:.3g}, but {problem}. Look at "
+        "bandwidth_path_, which daskmm.plot.bandwidth_path draws, and give a bandwidth.",
         UserWarning,
         stacklevel=3,
     )

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.auto.lam import STARTS
+from daskmm.engine.conversion import converted
 from daskmm.engine.first_pass import Survey
 from daskmm.engine.moments import Sample
 from daskmm.engine.passes import tree_reduce
@@ -118,7 +119,8 @@ def _are_alike(deviations: FloatArray) -> bool:
 def _in_own_units(survey: Survey) -> Survey:
     """Convert the result of the first pass to features that are not standardised."""
     scale = survey.coordinates.scale
-    rows = survey.sample.rows * scale
+    given = survey.sample.rows
+    rows = converted(given, lambda tile: tile * scale, given.dtype)
     variance = survey.variance * scale**2
     return replace(
         survey,
@@ -135,7 +137,7 @@ def _trials(sample: Sample, n_rows: int, seed: int) -> tuple[Trials, Trials]:
     Missing values become the mean of the feature.
     """
     rows, weights = thinned(sample.rows, sample.weights, n_rows, seed)
-    rows = filled(rows, weights)
+    rows = filled(rows.astype(np.float64, copy=False), weights)
     near = ~far_rows(rows, weights)
     own = Trials.of(Sample(rows[near], weights[near]), n_rows, seed)
     scale = np.sqrt(np.where(own.varying, own.variance, 1.0))

@@ -37,7 +37,7 @@ from daskmm.cluster._parameters import (
     wanted_rows,
 )
 from daskmm.cluster._warnings import warn_convergence, warn_of_identifiers, warn_of_outcome
-from daskmm.data.blocks import Layout
+from daskmm.data.blocks import Layout, float_dtype
 from daskmm.data.input import read_weighted
 from daskmm.data.mixed import Coding, expansion_of
 from daskmm.data.rasters import Raster, grid_of, pixels_of
@@ -265,10 +265,21 @@ class CenterRecipe:
             weigh_shares=self.model._weighs_shares,
             by_distance=choices.method.by_distance,
             expansion=choices.expansion,
+            dtype=self._dtype_of_sample(choices),
         )
         warn_of_identifiers(self.model, survey.identifiers)
         survey = self._without_far_rows(survey, choices)
         return replace(choices, survey=self.model._of_clusters(survey, choices.seeds[0]))
+
+    def _dtype_of_sample(self, choices: Choices) -> np.dtype:
+        """Return the dtype of the sample: that of all steps over many clusters, else float64.
+
+        Choices are made in float64. They take little of a fit with many clusters, while copies of
+        its sample, which has many rows, take long.
+        """
+        plain = self.model.distortion == "sqeuclidean" and choices.method.exchanges
+        many = plain and choices.method.many and not isinstance(self.model.n_clusters, str)
+        return float_dtype(choices.layout.dtype) if many else np.dtype(np.float64)
 
     def _without_far_rows(self, survey: Survey, choices: Choices) -> Survey:
         """Mark the rows of the sample that `trim` leaves out of all choices and starts."""

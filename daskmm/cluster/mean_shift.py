@@ -72,7 +72,6 @@ class ShiftParameters(FitParameters):
     component_tol: float = 1e-5
     n_representatives: int | str | None = "auto"
     standardize: bool = True
-    count_components: bool = False
 
 
 @documented
@@ -135,8 +134,6 @@ class WeightedBlurringMeanShift(ShiftParameters, NearestCenter):
         the micro-clusters.
     standardize : bool, default=True
         Divide each feature by its population standard deviation.
-    count_components : bool, default=False
-        Whether `history_` holds the number of clusters at every iteration.
     [verbose]
     callbacks : list of callable, optional
         Called once per iteration with a read-only
@@ -241,7 +238,6 @@ class WeightedBlurringMeanShift(ShiftParameters, NearestCenter):
         ],
         "random_state": ["random_state"],
         "standardize": ["boolean"],
-        "count_components": ["boolean"],
         "verbose": ["verbose"],
         "callbacks": [list, tuple, None],
         **CHECKPOINT,
@@ -352,7 +348,6 @@ class WeightedBlurringMeanShift(ShiftParameters, NearestCenter):
             self.max_iter,
             float(self.merge_tol),
             float(self.component_tol),
-            bool(self.count_components),
             fit.layout.lazy,
         )
         return replace(fit, settings=settings)

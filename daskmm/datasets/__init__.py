@@ -88,10 +88,6 @@ def make_ewp_simulation1(
     TypeError
         If a parameter is of the wrong type.
 
-    See Also
-    --------
-    make_ewp_simulation2 : Few informative features among many.
-
     Notes
     -----
     A block takes the memory of its own rows and of 1,000 more (fewer if rows are wide). The
@@ -131,13 +127,8 @@ def make_ewp_simulation2(
 
     Returns
     -------
-    X : dask array of shape (n_samples, n_informative + n_noise), float64
-    y : dask array of shape (n_samples,), int64
+    X, y : dask arrays of shape (n_samples, n_features), float64, and (n_samples,), int64
         Rows and the cluster of each, as in :func:`make_ewp_simulation1`.
-
-    See Also
-    --------
-    make_ewp_simulation1 : Clusters on a grid in two features.
 
     References
     ----------
@@ -183,8 +174,7 @@ def make_power_kmeans_blobs(
 
     Returns
     -------
-    X : dask array of shape (n_samples, n_features), float64
-    y : dask array of shape (n_samples,), int64
+    X, y : dask arrays of shape (n_samples, n_features), float64, and (n_samples,), int64
         Rows and the cluster of each, as in :func:`make_ewp_simulation1`. The paper does not state
         the sizes of its clusters.
 
@@ -225,13 +215,8 @@ def make_wbms_simulation1(
 
     Returns
     -------
-    X : dask array of shape (n_samples, n_informative + n_noise), float64
-    y : dask array of shape (n_samples,), int64
-        Rows and the cluster of each, as in :func:`make_ewp_simulation2`.
-
-    See Also
-    --------
-    make_wbms_simulation2 : More features of noise.
+    X, y : dask arrays of shape (n_samples, n_features), float64, and (n_samples,), int64
+        Rows and the cluster of each, as in :func:`make_ewp_simulation1`.
 
     Notes
     -----
@@ -270,21 +255,12 @@ def make_wbms_simulation2(
 
     Returns
     -------
-    X : dask array of shape (n_samples, n_informative + n_noise), float64
-    y : dask array of shape (n_samples,), int64
-        Rows and the cluster of each, as in :func:`make_ewp_simulation2`.
-
-    See Also
-    --------
-    make_wbms_simulation1 : Fewer features of noise.
+    X, y : dask arrays of shape (n_samples, n_features), float64, and (n_samples,), int64
+        Rows and the cluster of each, as in :func:`make_ewp_simulation1`.
 
     Notes
     -----
     The paper prints a variance of 0.3, with which clusters overlap, and says that they do not.
-
-    References
-    ----------
-    As in :func:`make_wbms_simulation1`.
     """
     return make_mixture(
         n_samples, n_clusters, n_informative, n_noise, cluster_std, random_state, chunks
@@ -322,10 +298,6 @@ def make_wbms_toy(
         Rows, in blocks of whole rows, not standardised.
     y : dask array of shape (n_samples,), int64
         Cluster of each row, 0 or 1; cluster sizes differ by at most 1.
-
-    References
-    ----------
-    As in :func:`make_wbms_simulation1`.
     """
     check_sizes(n_samples, 2, "the number of clusters")
     check_scalar(n_noise, "n_noise", Integral, min_val=0)

@@ -20,6 +20,7 @@ from daskmm.data.validation import (
     check_positive_weights,
     check_row_count,
 )
+from daskmm.engine.conversion import converted
 from daskmm.engine.moments import Moments, Sample
 from daskmm.engine.passes import Passes
 from daskmm.numerics.annealing import critical_power
@@ -64,6 +65,7 @@ _LARGE_IN_MEMORY = 4
 # distances from the mean is above this value. It is below 1 for clusters with light tails; for
 # Student's t in 10 dimensions it is 0.8 with 5 degrees of freedom, and some hundreds with 2.
 _UNEVEN = 4.0
+_DOUBLE = np.dtype(np.float64)
 # float64 represents all integers up to this one.
 _EXACT_INTEGER = 1 << 53
 _EXACT_TILE_ROWS = 1000
@@ -193,6 +195,7 @@ def first_pass(
     by_distance: bool = False,
     centered: bool = True,
     expansion: Expansion | None = None,
+    dtype: np.dtype = _DOUBLE,
 ) -> Survey:
     """Test all values, and compute moments and samples, in one pass.
 
@@ -201,10 +204,10 @@ def first_pass(
     carry most of the cost of data with heavy tails; `by_distance` samples those by their distance
     from the mean, in a second pass, where a uniform sample would estimate costs badly.
 
-    The sample has `wanted` rows; by default `sample_size`, given `n_clusters`. A larger one is
-    drawn too (`with_larger`) if the table is large. Values must be in the domain of `family`, and
-    NaN are missing values if `partial`. Moments are those of the features of coded columns
-    (`expansion`), for the distortion `Mixed`.
+    The sample has `wanted` rows of a `dtype`; by default `sample_size`, given `n_clusters`. A
+    larger one is drawn too (`with_larger`) if the table is large. Values must be in the domain of
+    `family`, and NaN are missing values if `partial`. Moments are those of the features of coded
+    columns (`expansion`), for the distortion `Mixed`.
 
     The model's coordinates divide by the population standard deviation (`standardize`), subtract
     the mean where the distortion allows it (`centered`), and make each feature count in distances
@@ -239,7 +242,9 @@ def first_pass(
         moments, family, expansion, standardize, weigh_shares, some
     )
     passes.expect(finding.moments)
-    sample = Sample(coordinates.to_model(uniform.rows), uniform.weights)
+    if not _holds(dtype, coordinates, moments):
+        dtype = _DOUBLE
+    sample = _in_model(uniform, coordinates, dtype)
     survey = Survey(
         n_rows,
         moments.weight,
@@ -260,6 +265,21 @@ def first_pass(
         return survey
     sizes = SampleSizes(size, larger)
     return _resampled_by_distance(passes, survey, moments, sizes, n_clusters, (seed, rng))
+
+
+def _in_model(sample: Sample, coordinates: FeatureCoordinates, dtype: np.dtype) -> Sample:
+    """Convert a sample to the model's coordinates."""
+    if isinstance(sample.rows, SparseRows):
+        return Sample(coordinates.to_model(sample.rows), sample.weights)
+    return Sample(converted(sample.rows, coordinates.to_model, dtype), sample.weights)
+
+
+def _holds(dtype: np.dtype, coordinates: FeatureCoordinates, moments: Moments) -> bool:
+    """Return whether a dtype can hold all values minus the origin, divided by the scale or not."""
+    if dtype == _DOUBLE or not isinstance(coordinates, Coordinates):
+        return dtype == _DOUBLE
+    apart = np.abs(np.stack([moments.lowest, moments.highest]) - coordinates.mean)
+    return bool(np.maximum(apart, apart / coordinates.scale).max() < np.finfo(dtype).max)
 
 
 def _model_coordinates(
@@ -330,7 +350,7 @@ def _resampled_by_distance(
     smaller = found.sample(size)
     if len(smaller.rows) < n_clusters:
         return survey
-    sample = Sample(coordinates.to_model(smaller.rows), smaller.weights)
+    sample = _in_model(smaller, coordinates, sample.rows.dtype)
     spread = survey.spread if squared else distortion.spread(sample.rows, sample.weights)
     larger_sample = found.sample(larger) if larger else None
     return replace(survey, sample=sample, larger_sample=larger_sample, spread=spread)

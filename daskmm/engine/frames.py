@@ -20,21 +20,29 @@ NAME = "cluster"
 
 
 @dataclass(frozen=True)
-class _Partition:
-    """A block function that takes a pandas frame, and returns a series or frame with its index."""
+class _Mapped:
+    """A function of partitions with an identity for dask.
 
-    function: Callable[..., NDArray]
-    shared: tuple[Any, ...]
-    columns: Sequence[str] | None
-    name: str
-    # Identity for dask: the arguments may be too large to digest, or callables without a token.
-    token: str = field(default_factory=lambda: uuid.uuid4().hex)
+    Its arguments may be too large to digest, or callables without a token.
+    """
+
+    token: str = field(default_factory=lambda: uuid.uuid4().hex, kw_only=True)
 
     def __dask_tokenize__(self) -> str:
         return self.token
 
     def __repr__(self) -> str:
         return NAME  # dask's keys contain this
+
+
+@dataclass(frozen=True, repr=False)
+class _Partition(_Mapped):
+    """A block function that takes a pandas frame, and returns a series or frame with its index."""
+
+    function: Callable[..., NDArray]
+    shared: tuple[Any, ...]
+    columns: Sequence[str] | None
+    name: str
 
     def __call__(self, part: Any, partition_info: dict[str, Any] | None = None) -> Any:
         number = 0 if partition_info is None else int(partition_info["number"])
@@ -96,18 +104,11 @@ def _ones(part: Any) -> Any:
     return pd.Series(np.ones(len(part), dtype=np.int64), index=part.index, name=NAME)
 
 
-@dataclass(frozen=True)
-class _Picked:
+@dataclass(frozen=True, repr=False)
+class _Picked(_Mapped):
     """Take the labels of rows, given a series of their numbers, counted from 1."""
 
     labels: NDArray[np.int32]
-    token: str = field(default_factory=lambda: uuid.uuid4().hex)
-
-    def __dask_tokenize__(self) -> str:
-        return self.token
-
-    def __repr__(self) -> str:
-        return NAME
 
     def __call__(self, numbers: Any) -> Any:
         import pandas as pd

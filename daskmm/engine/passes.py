@@ -496,8 +496,8 @@ def _reduce_loaded(
 
 def run_on_threads(calls: Sequence[Callable[[], Any]]) -> Iterator[Any]:
     """Yield the results of some calls, in order, from as many threads as there are cores."""
-    if len(calls) == 1:
-        yield calls[0]()
+    if len(calls) <= 1:
+        yield from (call() for call in calls)
         return
     with ThreadPoolExecutor(min(CPU_COUNT, len(calls))) as pool:
         yield from pool.map(operator.call, calls)

@@ -441,9 +441,8 @@ def _starts(fit: CentersFit) -> Sequence[FloatArray | CenterState]:
         at_once = CPU_COUNT  # each start has a thread
     for first in range(0, len(drawn), at_once):
         seeds = np.asarray(drawn[first : first + at_once])
-        centers += starting_centers(
-            method.init, passes, survey, method.n_clusters, seeds, exchanges
-        )
+        found = starting_centers(method.init, passes, survey, method.n_clusters, seeds, exchanges)
+        centers += [np.asarray(each, dtype=np.float64) for each in found]
         fit.context.follow("starting centres", len(centers) / len(drawn))
     return centers
 
@@ -478,7 +477,8 @@ def _from_nearby(
 def _fits(rows: Any, dtype: np.dtype) -> bool:
     """Return whether a floating dtype can hold all values of some rows, dense or sparse."""
     values = rows.data if isinstance(rows, SparseRows) else rows
-    return bool(np.abs(values).max(initial=0.0) < np.finfo(dtype).max)
+    largest = np.finfo(dtype).max
+    return bool(values.max(initial=0.0) < largest and values.min(initial=0.0) > -largest)
 
 
 def _spans_little(fit: CentersFit) -> bool:

@@ -135,7 +135,9 @@ _GENERATIONS = 4
 _WORTH_ANOTHER = 1e-3
 # Largest number of exchanges of clusters. They also end once one of them gains less than this
 # share. Half of this share would lower the cost by another .05 %, in a tenth more time.
-_EXCHANGES, _WORTH_EXCHANGING = 8, 2e-3
+_EXCHANGES, _WORTH_EXCHANGING = 8, 3e-3
+# Relaxation of the steps after the last exchange, in which most rows keep their centre.
+_LAST_RELAXATIONS = RELAXATIONS[-2:]
 
 
 @dataclass(frozen=True)
@@ -233,14 +235,25 @@ def annealed(search: Search) -> Search:
     above the critical power can lose small clusters that a good start had.
     """
     schedule = search.schedule
-    if search.exchanges and schedule.s0 == -np.inf and not _several(search):
-        schedule = replace(schedule, max_iter=min(FIRST_STEPS, schedule.max_iter))
+    alone = not _several(search) and search.found is None
+    if search.exchanges and schedule.s0 == -np.inf and alone:
+        return _until_first_exchange(search)
     wanted: list[Start] = [(start, schedule) for start in search.starts]
     if search.rows.update.hedged and schedule.s0 > -np.inf:
         wanted += [(start, search.hard_schedule) for start in search.starts]
     if search.found is not None:
         wanted.append((search.found, search.hard_schedule))
     return replace(search, runs=_run(search, wanted))
+
+
+def _until_first_exchange(search: Search) -> Search:
+    """Take a few hard steps from the only start, and exchange clusters after them."""
+    (start,) = search.starts
+    found = _between_exchanges(search, start, min(FIRST_STEPS, search.schedule.max_iter))
+    if found is None:
+        return replace(search, runs=[Run(search.rows.problem(1).start(start, -np.inf), "hard")])
+    exhausted = found.next_start is None
+    return replace(search, runs=[found.run], next_exchange=found.next_start, exhausted=exhausted)
 
 
 def restarted(search: Search) -> Search:
@@ -274,7 +287,7 @@ def exchanged(search: Search) -> Search:
         start = _with_exchange(search.rows, best.state)
     if start is None:
         return replace(search, exhausted=True)
-    found = _between_exchanges(search, start)
+    found = _between_exchanges(search, start, EXCHANGE_STEPS)
     if found is None:
         return search
     run, gain = found.run, best.last - found.run.last
@@ -292,9 +305,18 @@ def exchanged(search: Search) -> Search:
 
 
 def converged(search: Search) -> Search:
-    """Take hard steps from the cheapest run until it has converged."""
+    """Take hard steps from the cheapest run until it has converged.
+
+    The cost of the last state is found by the next stage, which takes steps over more rows.
+    """
     best, *others = cheapest(search.runs, len(search.runs))
-    (run,) = _run(search, [(best.state, search.relaxed_schedule(_steps_left(search)))])
+    schedule = replace(
+        search.hard_schedule,
+        max_iter=_steps_left(search),
+        relaxations=_LAST_RELAXATIONS,
+        ends_at_means=False,
+    )
+    (run,) = _run(search, [(best.state, schedule)])
     if search.context.stopped is not None:
         return search
     # Later hard steps go to the means.
@@ -473,12 +495,14 @@ class Exchange:
         return later
 
 
-def _between_exchanges(search: Search, start: CenterState) -> Exchange | None:
+def _between_exchanges(
+    search: Search, start: FloatArray | CenterState, n_steps: int
+) -> Exchange | None:
     """Run `_exchange` as a task; return None if the user interrupted it."""
     rows, context = search.rows, search.context
     found: Exchange | None = context.journal.recall()
     if found is None:
-        schedule = replace(search.relaxed_schedule(EXCHANGE_STEPS), ends_at_means=False)
+        schedule = replace(search.relaxed_schedule(n_steps), ends_at_means=False)
         products = math.prod(rows.sample.rows.shape) * rows.n_clusters
         arguments = (start, schedule, time.perf_counter() - context.began)
         try:
@@ -491,7 +515,7 @@ def _between_exchanges(search: Search, start: CenterState) -> Exchange | None:
 
 
 def _exchange(
-    start: CenterState, schedule: Schedule, seconds: float, rows: SampledRows
+    start: FloatArray | CenterState, schedule: Schedule, seconds: float, rows: SampledRows
 ) -> Exchange:
     """Take a few hard steps, and exchange clusters (the task function)."""
     context = FitContext(began=time.perf_counter() - seconds, holds_interrupts=False)

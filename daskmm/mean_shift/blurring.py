@@ -66,8 +66,6 @@ class BlurringRecord:
         own neighbours.
     entropy : float
         Entropy of the feature weights, −Σ w ln w, in nats.
-    n_components : int or None
-        Number of connected components; None without `count_components`.
     n_passes : int
         Passes over the data and sweeps over all pairs so far.
     seconds : float
@@ -80,7 +78,6 @@ class BlurringRecord:
     spread: float
     attraction: float
     entropy: float
-    n_components: int | None
     n_passes: int
     seconds: float
 
@@ -130,7 +127,6 @@ class Blurring:
     # cluster.
     merge_tol: float = 1e-6
     component_tol: float = 1e-5
-    count_components: bool = False  # whether every iteration counts components
     lazy: bool = False  # whether the active dask scheduler computes
 
     def least_weight(self, weight: float) -> float:
@@ -356,9 +352,6 @@ def _after(
         spread=state.representatives.diagonal,
         attraction=attraction,
         entropy=-negative_entropy(weights),
-        n_components=(
-            state.components(settings.component_tol)[0] if settings.count_components else None
-        ),
         n_passes=n_passes + number * state.passes_per_step,
         seconds=time.perf_counter() - context.began,
     )

@@ -75,7 +75,7 @@ class Schedule:
     # step; the last one holds until changes are negligible. Steps to the means follow. Without
     # factors, all steps go to the means.
     relaxations: tuple[float, ...] = ()
-    # Whether the last iteration before `max_iter` goes to the means, if earlier ones go further.
+    # Whether the last iteration goes to the means, if earlier ones go further.
     ends_at_means: bool = True
 
     def relaxation(self, n_hard: int, n_left: int) -> float:
@@ -269,6 +269,8 @@ def advanced(
             n_hard = sum(record.stage == problem.hard_stage for record in history)
             factor = schedule.relaxation(n_hard, schedule.max_iter - len(history))
             if calm >= schedule.calm and n_hard > len(schedule.relaxations):
+                if not schedule.ends_at_means:
+                    return Run(step.state, "done", history, True, calm, last)
                 # The centres of a converged run are means.
                 factor, calm = 1.0, schedule.calm - 1
             return Run(_relaxed(step.state, factor), stage, history, False, calm, last)

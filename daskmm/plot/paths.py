@@ -36,14 +36,14 @@ def bandwidth_path(path: BandwidthPath) -> Figure:
     Parameters
     ----------
     path : BandwidthPath
-        The result of :func:`daskmm.selection.bandwidth_path`. The plateau around the choice is
-        shaded. At most 60 features, those with the largest weights at the choice, are drawn.
+        The ``bandwidth_path_`` of a model. The plateau around the choice is shaded. At most 60
+        features, those with the largest weights at the choice, are drawn.
 
     Returns
     -------
     matplotlib Figure
     """
-    checked(path, BandwidthPath, "the bandwidth_path_ of a model, or of selection.bandwidth_path")
+    checked(path, BandwidthPath, "the bandwidth_path_ of a model")
     figure = new_figure(figsize=(7.2, 7.6))
     axes = figure.subplots(3, sharex=True)
     axes[0].plot(path.bandwidths, path.n_clusters, color=BLUE, **MARKS)
@@ -90,15 +90,14 @@ def lam_path(path: LamPath) -> Figure:
     Parameters
     ----------
     path : LamPath
-        The result of :func:`daskmm.selection.lam_path`, or the ``lam_path_`` of a model. The rule
-        takes the largest penalty with a gain above the broken line. At most 60 features, those
-        with the largest weights at the choice, are drawn.
+        The ``lam_path_`` of a model. The rule takes the largest penalty with a gain above the
+        broken line. At most 60 features, those with the largest weights at the choice, are drawn.
 
     Returns
     -------
     matplotlib Figure
     """
-    checked(path, LamPath, "the lam_path_ of a model with lam='auto', or of selection.lam_path")
+    checked(path, LamPath, "the lam_path_ of a model with lam='auto'")
     figure = new_figure(figsize=(7.2, 5.6))
     axes = figure.subplots(2, sharex=True)
     places = np.arange(len(path.lams))

@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from _mixtures import separated
-from _support import CountingSource, counting_zarr, n_examples, raise_if_computes
+from _paths import bandwidth_path
+from _support import CountingSource, counting_zarr, n_examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
@@ -19,7 +20,6 @@ from daskmm import plot
 from daskmm.auto.bandwidth import (
     GRID,
     BandwidthPath,
-    bandwidth_path,
     classification_gain,
     follow_bandwidths,
     independent_features,
@@ -351,39 +351,6 @@ def test_bandwidths_that_are_far_too_small_are_warned_of():
 def test_a_number_found_at_one_bandwidth_only_is_warned_of(toy):
     with pytest.warns(UserWarning, match="2 clusters are found at one bandwidth only"):
         bandwidth_path(toy[0], bandwidths=[1e-3, 0.1, 50.0], random_state=0)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"bandwidths": [0.1, 0.0]}, "bandwidths must be positive"),
-        ({"bandwidths": [-1.0]}, "bandwidths must be positive"),
-        ({"bandwidths": []}, "bandwidths must be positive"),
-        ({"bandwidths": [np.nan]}, "bandwidths must be positive"),
-        ({"bandwidths": 0.1}, "bandwidths must be positive"),
-        ({"lam": 0.0}, "lam must be positive"),
-        ({"lam": np.nan}, "lam must be positive"),
-        ({"convention": "mine"}, "convention must be one of"),
-        ({"sample_size": 0}, "sample_size"),
-    ],
-)
-def test_bandwidths_and_penalties_that_are_not_positive_are_refused(toy, parameters, message):
-    with pytest.raises(ValueError, match=message):
-        bandwidth_path(toy[0], **parameters)
-
-
-def test_parameters_are_refused_before_the_data_are_read(toy):
-    with raise_if_computes(), pytest.raises(ValueError, match="lam must be positive"):
-        bandwidth_path(ragged_chunks(toy[0]), lam=-1.0)
-
-
-def test_missing_values_are_refused_by_row():
-    X = np.ones((10, 2))
-    X[3, 1] = np.nan
-    with pytest.raises(ValueError, match="row 3"):
-        bandwidth_path(X)
-    with pytest.raises(TypeError, match="lam"):
-        bandwidth_path(np.ones((10, 2)), lam="little")
 
 
 # What it finds.

@@ -444,7 +444,7 @@ def test_components_do_not_depend_on_merging():
 def test_a_fit_finds_clusters_and_features_and_records_each_iteration():
     X, truth = clumps(n=300, p=3, k=3, noise=6)
     seen = []
-    model = WeightedBlurringMeanShift(0.05, callbacks=[seen.append], count_components=True)
+    model = WeightedBlurringMeanShift(0.05, callbacks=[seen.append])
     model.fit(10 * X + 3)
     assert model.n_clusters_ == 3
     assert adjusted_rand_score(truth, model.labels_) == 1.0
@@ -452,7 +452,6 @@ def test_a_fit_finds_clusters_and_features_and_records_each_iteration():
     assert seen == model.history_
     assert [record.iteration for record in seen] == list(range(1, model.n_iter_ + 1))
     assert [record.stage for record in seen][:21] == ["learn"] * 20 + ["blur"]
-    assert seen[-1].n_components == 3
     assert seen[-1].n_passes == model.n_passes_ == model.n_iter_ + 2
     assert seen[0].entropy > seen[-1].entropy >= 0
     np.testing.assert_array_equal(model.predict(10 * X + 3), model.labels_)
@@ -463,11 +462,10 @@ def test_a_fit_finds_clusters_and_features_and_records_each_iteration():
     np.testing.assert_allclose(np.diag(distances), 0.0, atol=1e-7)
 
 
-def test_components_are_counted_on_request_only():
+def test_records_cannot_be_changed():
     X, _ = clumps()
     model = WeightedBlurringMeanShift(0.05, max_iter=4)
     fit_recording(model, X)
-    assert all(record.n_components is None for record in model.history_)
     with pytest.raises(AttributeError):
         model.history_[0].spread = 3.0
 

@@ -67,7 +67,7 @@ MODELS = {
     ),
     "mean shift": WeightedBlurringMeanShift(0.1, max_iter=12, random_state=0),
     "mean shift, two stages": WeightedBlurringMeanShift(
-        0.1, max_iter=60, random_state=0, convention="auto", count_components=True
+        0.1, max_iter=60, random_state=0, convention="auto"
     ),
 }
 SIX = ("k-means", "power", "entropy", "kernel", "multi-kernel", "mean shift")

@@ -510,7 +510,7 @@ def test_projection_of_one_wide_feature_is_no_line():
 )
 @pytest.mark.parametrize("wrong", [None, KMeans(2)])
 def test_paths_of_other_kinds_are_refused_in_words(draw, wrong):
-    with pytest.raises(TypeError, match=r"Expected a \w+, got \w+. It is .*selection\."):
+    with pytest.raises(TypeError, match=r"Expected a \w+, got \w+. It is .*(selection|model)"):
         draw(wrong)
 
 
