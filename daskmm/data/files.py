@@ -269,8 +269,8 @@ def planned_table(
     """Return a table of files with a known or estimated number of rows, for plans.
 
     `data` is what `open_data` returned for `path`. With `dates`, the parts of dates that count,
-    columns may be of any kind and will be coded. The returned table has equal blocks for csv files; it is `data` if row counts
-    remain unknown.
+    columns may be of any kind and will be coded. The returned table has equal blocks for csv files;
+    it is `data` if row counts remain unknown.
 
     Also return a note if the number of rows is an estimate, from the length of the first lines of
     csv files; parquet files store the number.

@@ -60,8 +60,8 @@ def write_labelled(
     it was. In csv, text that a spreadsheet would compute gets an apostrophe before it, and control
     characters become escapes. A few partitions are in memory at a time. `as_text` says that columns
     were read as the text of csv files: those with numbers alone become numbers in parquet.
-    `index` is the one by which pandas joins tables: True for that of `kept`, or a RangeIndex. In csv
-    it is one or several columns before the others.
+    `index` is the one by which pandas joins tables: True for that of `kept`, or a RangeIndex. It is
+    the first column of a csv file.
 
     Return the number of rows with each label, (largest label + 1,), and of those with the label −1.
 

@@ -130,7 +130,7 @@ def _mean_and_spread(
 
 
 def _mean_of_rows(model: Any) -> FloatArray:
-    """Return the mean of all rows; `mean_` is the origin of distances, which is 0 for sparse rows."""
+    """Return the mean of all rows; `mean_` is an origin, which is 0 for sparse rows."""
     if not hasattr(model, "cluster_means_"):
         return np.asarray(model.mean_)
     masses = model.cluster_sizes_[:, None] * np.nan_to_num(getattr(model, "value_shares_", 1.0))
