@@ -51,6 +51,7 @@ from daskmm.cluster._naming import cluster_names
 from daskmm.cluster._progress import ProgressLine
 from daskmm.data.files import (
     column_names,
+    estimated_bytes,
     is_parquet,
     is_text,
     open_data,
@@ -62,6 +63,7 @@ from daskmm.data.names import n_clusters_of, printable, printable_lines
 from daskmm.engine.distributed import connected
 from daskmm.engine.labelled import is_labelled, write_labelled
 from daskmm.engine.labels import holds_labels, write_labels
+from daskmm.engine.passes import LOADED_ONCE_BYTES
 from daskmm.mm.checkpoint import CheckpointError
 from daskmm.plot import require_matplotlib
 from daskmm.report.page import require_report
@@ -119,10 +121,13 @@ def _fit_into(out: str | Path, arguments: argparse.Namespace) -> dict[str, Any]:
     with _noted_warnings() as notes_of_input:
         data = _opened(arguments)
         beside = _opened_beside(arguments)
+    asked = {name: value for name, value in model.get_params().items() if name == "persist"}
+    if asked == {"persist": False} and _is_parsed_once(data, arguments):
+        model.set_params(persist=True)
     with _scheduler(arguments.scheduler), _kept(out), _interrupted_at_once():
         with _noted_warnings() as notes:
             _fit_with_progress(model, data, arguments.quiet)
-        model.set_params(callbacks=None, checkpoint=None)
+        model.set_params(callbacks=None, checkpoint=None, **asked)
         with _noted_warnings():
             summary = write_run(
                 out,
@@ -140,6 +145,14 @@ def _fit_into(out: str | Path, arguments: argparse.Namespace) -> dict[str, Any]:
             write_labelled(labels, path=arguments.labels, names=names, **beside)
         summary["labels"] = arguments.labels
     return summary
+
+
+def _is_parsed_once(data: Any, arguments: argparse.Namespace) -> bool:
+    """Return whether INPUT is a small csv table, whose text each pass would parse again."""
+    source = arguments.input
+    if not is_text(source) or hasattr(arguments, "persist"):
+        return False
+    return estimated_bytes(data, source, arguments.encoding) <= LOADED_ONCE_BYTES
 
 
 def _kept_columns(arguments: argparse.Namespace) -> list[Any]:

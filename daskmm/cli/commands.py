@@ -70,7 +70,8 @@ If a fit is killed, interrupted or runs out of disk space, run the same command
 again to resume it: an unfinished run folder holds a checkpoint. summary.json is
 written last. RUN may be on an object store (s3://bucket/run). A fit reads INPUT
 once per iteration over all rows, twice for set-up and scoring, and once more for
-the labels.""",
+the labels. Csv files with up to 64 MB of numbers are kept in memory by a fit,
+unless --no-persist is given.""",
         """\
 example:
   daskmm fit points.zarr -k 20 --out run

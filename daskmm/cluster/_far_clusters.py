@@ -71,6 +71,6 @@ def warn_of_far_clusters(model: Any) -> None:
         )
     warn_user(
         f"{said} If these rows are errors or outliers, leave the farthest rows out of the fit by "
-        f"trim={trim:.3g}.",
+        f"trim={trim:.3g} (on the command line --trim {trim:.3g}).",
         UserWarning,
     )

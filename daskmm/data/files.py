@@ -293,6 +293,15 @@ def planned_table(
     return array_of_frame(numbers, tuple(np.diff(ends).tolist())), note
 
 
+def estimated_bytes(data: Any, path: str, encoding: str | None = None) -> float:
+    """Estimate the size of the numbers of csv files from the size of the files; ∞ if unknown.
+
+    `data` is what `open_data` returned for `path`.
+    """
+    n_rows, _ = estimated_rows(path if is_remote(path) else str(local_path(path)), encoding)
+    return np.inf if n_rows is None else 8.0 * n_rows * len(data.columns)
+
+
 def _kind(path: str) -> str:
     """Return the format of a path; raise if nothing is there, or the format is unknown."""
     place = Path(path)

@@ -337,8 +337,8 @@ def _facts(
         "data": summary["input"],
         "shape": f"{summary['n_rows']:,} rows × {summary['n_features']:,} features",
         "parameters given": ", ".join(f"{k}={_brief(v)}" for k, v in changed.items()) or "none",
-        "fit": f"{summary['n_iter']:,} iterations, {summary['n_passes']:,} passes over the data, "
-        f"{readable_seconds(summary['seconds'])}",
+        "fit": f"{counted(summary['n_iter'], 'iteration')}, "
+        f"{summary['n_passes']:,} passes over the data, {readable_seconds(summary['seconds'])}",
         **_of_features(model, summary),
         "peak memory": readable_bytes(summary["peak_memory_bytes"]),
         "made": f"{summary['created'].replace('T', ' ')} by daskmm {summary['daskmm']}",

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from daskmm import KMeans
+from daskmm import KMeans, load
 from daskmm.cli.main import main
 from daskmm.data import csv_files
 from daskmm.data.files import open_data
@@ -394,6 +394,28 @@ def test_the_format_may_be_given(tmp_path):
     (tmp_path / "y.csv").write_bytes("größe\n1\n".encode())
     with pytest.raises(ValueError, match=r"y\.csv cannot be decoded as ascii"):
         open_data(tmp_path / "y.csv", encoding="ascii")
+
+
+@pytest.mark.parametrize(
+    ("options", "most_bytes", "once"),
+    [([], 10_000, True), ([], 100, False), (["--no-persist"], 10_000, False)],
+)
+def test_a_fit_parses_small_tables_once(tmp_path, monkeypatch, options, most_bytes, once):
+    monkeypatch.setattr("daskmm.cli.actions.LOADED_ONCE_BYTES", most_bytes)
+    read, parsed = csv_files._read, []
+
+    def counted(block, *arguments, **further):
+        parsed.append(block.path)
+        return read(block, *arguments, **further)
+
+    monkeypatch.setattr(csv_files, "_read", counted)
+    FRAME.to_csv(path := tmp_path / "x.csv", index=False)
+    given = ["-k", "3", "--out", f"{tmp_path}/run", "--no-pictures", "--quiet", *options]
+    assert main(["fit", str(path), *given]) == 0
+    model = load(tmp_path / "run" / "model")
+    assert not model.persist
+    # The labels and a sample for the summary are read after the fit.
+    assert len(parsed) <= 3 if once else len(parsed) >= model.n_passes_ > 3
 
 
 @pytest.mark.long
