@@ -11,13 +11,11 @@ import math
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dask.array as da
 import numpy as np
-from numpy.typing import NDArray
 
 from daskmm.data.errors import warn_user
 from daskmm.data.lazy import array_inside
@@ -146,33 +144,3 @@ def check_chunks_of(X: Any) -> None:
                 "stored. xarray.open_zarr unpacks them.",
                 UserWarning,
             )
-
-
-@dataclass(frozen=True)
-class StoredArray:
-    """Array-like of a zarr array; reading damaged chunks raises an error that names the rows."""
-
-    array: zarr.Array
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Length of each axis."""
-        return self.array.shape
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return self.array.ndim
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Type of the values."""
-        return np.dtype(self.array.dtype)
-
-    def __getitem__(self, index: Any) -> NDArray:
-        try:
-            return np.asarray(self.array[index])
-        except Exception as error:  # stores and codecs have their own errors
-            rows = index[0] if isinstance(index, tuple) else index
-            place = f"rows {rows.start} to {rows.stop} of " if isinstance(rows, slice) else ""
-            raise ValueError(f"{place}{self.array.store_path} cannot be read: {error}") from error
