@@ -12,7 +12,7 @@ from _support import CountingSource, blobs, computed, fit_recording
 from sklearn.metrics import normalized_mutual_info_score
 
 from daskmm import EntropyPowerKMeans, KMeans, load, plot
-from daskmm.auto.lam import MULTIPLES, follow_lam, preferred_lam
+from daskmm.auto.lam import MULTIPLES, LamPath, follow_lam, preferred_lam
 from daskmm.datasets import make_ewp_simulation2
 from daskmm.engine.moments import Sample
 from daskmm.kmeans.restarts import Restarts, cheaper
