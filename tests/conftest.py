@@ -11,6 +11,7 @@ from collections import defaultdict
 
 import dask
 import hypothesis
+import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
@@ -45,7 +46,9 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    dask.config.set(IDLE)
+    # Machines that run tests are busy: workers slow by chance would have blocks read twice,
+    # which tests count.
+    dask.config.set({"daskmm.straggler-patience": np.inf, **IDLE})
     # Tests that need a number of examples, or the same ones each time, say so themselves.
     hypothesis.settings.register_profile("quick", deadline=None, max_examples=25)
     hypothesis.settings.register_profile("ci", deadline=None, max_examples=50)

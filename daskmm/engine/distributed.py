@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import functools
 import logging
+import math
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -28,15 +29,16 @@ from dask.utils import parse_timedelta
 from daskmm.data.dask_private import GraphNode, TaskRef
 from daskmm.engine.graph import GroupTasks, TaskGraph, inline_or_task
 from daskmm.engine.grouping import (
-    GROUPS_PER_THREAD,
     Grouping,
     consecutive_groups,
     expected_threads,
     grouped_by_holder,
     on_all_threads,
     packs,
+    streamed_groups,
     without_data,
 )
+from daskmm.engine.stragglers import Handover, patience
 from daskmm.engine.worker_task import (
     Arguments,
     Parcel,
@@ -174,15 +176,19 @@ def reduce_on(
         tasks = _tasks_on(client, graph, call)
         try:
             began = time.monotonic()
-            sums = _sums(client, tasks, call, name)
+            sums = _sums(client, tasks, call, name, graph.spare)
             graph.seconds = time.monotonic() - began
-            if sums.skipped:
-                # Persisted blocks of these calls were moved, or lost and made again. They are
-                # inputs of the new tasks.
+            # The last attempt hands no calls over to other workers, so it skips no call.
+            for again, spare in (("skipped", graph.spare), ("skipped-twice", None)):
+                if not sums.skipped:
+                    break
+                # Calls were skipped because their persisted blocks were moved, or lost and made
+                # again (the new tasks have them as inputs), or because the worker that had taken
+                # over calls of a slow one was lost.
                 graph.home = None
                 grouping = _grouping_on(client, graph, call).of_calls(sums.skipped)
                 tasks = GroupTasks(graph.nodes, graph.arguments, grouping, True)
-                made = _sums(client, tasks, call, f"{name}-skipped")
+                made = _sums(client, tasks, call, f"{name}-{again}", spare)
                 sums = replace(sums, skipped=()) + made
             return sums.total
         except _KilledError as error:
@@ -266,7 +272,7 @@ def _grouping_on(client: Any, graph: TaskGraph, call: bytes) -> Grouping:
             return on_all_threads(threads, n_calls, consecutive_groups)
         if threads and graph.seconds < _BRIEF_SECONDS:
             return on_all_threads(threads, n_calls, packs)
-        return without_data(consecutive_groups(n_calls, GROUPS_PER_THREAD * n_threads))
+        return without_data(streamed_groups(n_calls, n_threads))
     try:
         holders = client.who_has(list(graph.futures.values()))
     except (CancelledError, OSError) as error:
@@ -344,17 +350,42 @@ def _check_futures(graph: TaskGraph) -> None:
         )
 
 
-def _sums(client: Any, tasks: GroupTasks, call: bytes, name: str) -> PartialSums:
+def _sums(
+    client: Any,
+    tasks: GroupTasks,
+    call: bytes,
+    name: str,
+    spare: TaskGraph | None = None,
+) -> PartialSums:
     """Run tasks on a cluster and return the sum of their records.
 
-    `call` is the pickled function with its shared arguments.
+    `call` is the pickled function with its shared arguments. `spare` is a graph of the same calls;
+    if it is given, other workers use it to make the calls that slow workers have not begun.
     """
     sent = _sent(client, call)  # kept alive, or the cluster would forget it
-    graph: dict[Key, GraphNode] = {}
-    value = inline_or_task(call, f"{name}-shared", graph) if sent is None else TaskRef(sent.key)
-    merged = tasks.graph_of_total if len(call) > _LARGE_BYTES else tasks.graph
-    groups, records = merged(name, run_pickled, (value,))
-    return merge(_gathered(client, lambda: _submitted(client, graph | groups, records)))
+    large = len(call) > _LARGE_BYTES
+
+    def submit(some: GroupTasks, key: str, **where: Any) -> list[Any]:
+        graph: dict[Key, GraphNode] = {}
+        value = inline_or_task(call, f"{key}-shared", graph) if sent is None else TaskRef(sent.key)
+        merged = some.graph_of_total if large else some.graph
+        groups, records = merged(key, run_pickled, (key, value))
+        return list(_submitted(client, graph | groups, records, **where))
+
+    first, idle_share = functools.partial(submit, tasks, name), patience()
+    if spare is None or math.isinf(idle_share):
+        return merge(_gathered(client, first))
+
+    def submit_again(
+        key: str, calls: list[int], workers: dict[str, int]
+    ) -> tuple[GroupTasks, list[Any]]:
+        groups = consecutive_groups(len(calls), 2 * sum(workers.values()))
+        chosen = without_data(tuple(tuple(calls[i] for i in group) for group in groups))
+        again = GroupTasks(spare.nodes, spare.arguments, chosen, True)
+        return again, submit(again, key, workers=list(workers), allow_other_workers=True)
+
+    handover = Handover(client, name, tasks, submit_again, idle_share, large)
+    return _gathered(client, first, meanwhile=handover.total)
 
 
 def _sent(client: Any, call: bytes) -> Any:
@@ -381,22 +412,28 @@ def _killed(futures: Sequence[Any]) -> dict[Any, Any]:
     }
 
 
-def _submitted(client: Any, graph: dict[Key, GraphNode], keys: list[Key]) -> Any:
-    """Submit a graph and return the futures of some keys."""
+def _submitted(client: Any, graph: dict[Key, GraphNode], keys: list[Key], **where: Any) -> Any:
+    """Submit a graph and return the futures of some keys; `where` are options of `Client.get`."""
     # dask would tokenize all of a plain dict before it is sent.
     layers = HighLevelGraph.from_collections(str(keys[0]), graph, dependencies=())
-    return client.get(layers, keys, sync=False)
+    return client.get(layers, keys, sync=False, **where)
 
 
 # Waiting for a cluster
 
 
-def _gathered(client: Any, submit: Callable[[], Any], fetch: bool = True) -> Any:
+def _gathered(
+    client: Any,
+    submit: Callable[[], Any],
+    fetch: bool = True,
+    meanwhile: Callable[[Any], Awaitable[Any]] | None = None,
+) -> Any:
     """Return the values of the futures that `submit` returns, in nested lists and tuples.
 
-    With ``fetch=False``, the futures themselves are returned once all have ended. RestartedError is
-    raised if the cluster was restarted, ClusterLostError if it is lost, and _KilledError if tasks
-    killed workers.
+    With ``fetch=False``, the futures themselves are returned once all have ended. If `meanwhile` is
+    given, it is called with the futures, and its result is returned. RestartedError is raised if
+    the cluster was restarted, ClusterLostError if it is lost, and _KilledError if tasks killed
+    workers.
     """
     import distributed
 
@@ -410,7 +447,8 @@ def _gathered(client: Any, submit: Callable[[], Any], fetch: bool = True) -> Any
         with _seceded():
             if fetch:
                 gather = functools.partial(client.gather, futures, asynchronous=True)
-                return client.sync(_watched, client, gather)
+                work = gather if meanwhile is None else functools.partial(meanwhile, futures)
+                return client.sync(_watched, client, work)
             ended = functools.partial(_ended, client, distributed.futures_of(futures))
             client.sync(_watched, client, ended)
             return futures

@@ -38,7 +38,7 @@ NAME = "daskmm-"
 # Owner of a node that several groups need.
 _SHARED = -1
 # Numbers in the names of tasks count down from here: `dask.order` starts with the last name, and
-# the first groups should start first.
+# the first groups, which are the largest, should start first.
 _COUNTDOWN = 10**9 - 1
 
 
@@ -48,8 +48,8 @@ class TaskGraph:
     A graph is built once and run many times: tasks are kept from pass to pass. Each call has its
     own arguments, which may be Delayed of the collection `source`. If that was persisted on a
     cluster, it holds the futures; optimised graphs only contain their keys. `noun` is the word for
-    a call in messages, if its arguments have no attribute `described`. `own` says that the fit
-    itself persisted the data.
+    a call in messages, if its arguments have no attribute `described`. `spare` returns a graph of
+    the same calls that loads the data again instead of using the persisted data of this graph.
     """
 
     def __init__(
@@ -57,10 +57,10 @@ class TaskGraph:
         arguments: Sequence[Arguments],
         source: Any = None,
         noun: str = "task",
-        own: bool = False,
+        spare: Callable[[], TaskGraph] | None = None,
     ) -> None:
         self._noun = noun
-        self._own = own
+        self._spare = spare
         delayed = [item for own in arguments for item in own if isinstance(item, Delayed)]
         raw: dict[Key, Any] = {}
         for graph in {id(item.dask): item.dask for item in delayed}.values():
@@ -85,6 +85,11 @@ class TaskGraph:
         self.seconds = math.inf  # duration of the latest pass over a cluster
         self._latest_of: tuple[Grouping, bool] | None = None
 
+    @functools.cached_property
+    def spare(self) -> TaskGraph:
+        """The graph from which other workers make calls that a slow worker gives up."""
+        return self if self._spare is None else self._spare()
+
     def tasks(self, grouping: Grouping, pickle: bool) -> GroupTasks:
         """Return the tasks of a grouping; the latest ones are kept."""
         if self.latest is None or self._latest_of != (grouping, pickle):
@@ -100,7 +105,7 @@ class TaskGraph:
     @property
     def kept_by_user(self) -> bool:
         """Whether the user persisted data, in any distribution over the workers."""
-        return bool(self.futures) and not self._own
+        return bool(self.futures) and self._spare is None
 
     @property
     def references(self) -> list[list[TaskRef]]:
@@ -180,7 +185,12 @@ class GroupTasks:
         If there are many records, tasks merge them too.
         """
         graph, records = self.runs(name, run, call)
-        return graph, _merged(records, name, graph, SPLIT_EVERY, SPLIT_EVERY)
+        # dask first starts the tasks of the merge with the most records, in any order. The largest
+        # tasks should start first, so one merge joins only these, and no other merge has more
+        # records.
+        least = max(map(len, self.calls), default=0) // 2
+        n_large = next((n for n, calls in enumerate(self.calls) if len(calls) <= least), 0)
+        return graph, _merged(records, name, graph, SPLIT_EVERY, SPLIT_EVERY, n_large)
 
     def runs(
         self, name: str, run: Callable[..., Any], call: tuple[Any, ...]
@@ -240,22 +250,35 @@ def inline_or_task(value: bytes, key: str, graph: dict[Key, GraphNode]) -> Any:
 
 
 def _merged(
-    records: list[Key], name: str, graph: dict[Key, GraphNode], width: int, most: int
+    records: list[Key],
+    name: str,
+    graph: dict[Key, GraphNode],
+    width: int,
+    most: int,
+    n_first: int = 0,
 ) -> list[Key]:
-    """Add tasks that merge `width` records until at most `most` are left; return their keys."""
+    """Add tasks that merge `width` records until at most `most` are left; return their keys.
+
+    The first `n_first` records are merged among themselves, down to one.
+    """
     level = 0
     while len(records) > most:
         level += 1
         merged: list[Key] = []
-        for start in range(0, len(records), width):
-            some = records[start : start + width]
+        # Each task that merges first records gets equally many, and no other task gets more.
+        n_tasks = -(-n_first // width)
+        starts = [n_first * task // n_tasks for task in range(n_tasks)]
+        others = max(2, n_first // n_tasks) if n_tasks else width
+        starts += [*range(n_first, len(records), others), len(records)]
+        for start, end in itertools.pairwise(starts):
+            some = records[start:end]
             if len(some) == 1:  # a task for one record might move it to another worker
                 merged += some
                 continue
             key = (f"{name}-merge", level, _COUNTDOWN - start)
             graph[key] = Task(key, _merge_all, *map(TaskRef, some))
             merged.append(key)
-        records = merged
+        records, n_first = merged, n_tasks if n_tasks > 1 else 0
     return records
 
 

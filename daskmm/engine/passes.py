@@ -251,9 +251,11 @@ class Passes:
 
     def _graph(self) -> TaskGraph:
         if self._graph_of is None or self._graph_of[0] is not self.blocks:
-            own = self._streamed is not None
-            graph = TaskGraph(_arguments(self.blocks), self.blocks.table, own=own)
-            self._graph_of = self.blocks, graph
+            spare = None
+            if self._streamed is not None:
+                streamed = replace(self._streamed, layout=self.blocks.layout)
+                spare = functools.partial(_graph_of, streamed)
+            self._graph_of = self.blocks, _graph_of(self.blocks, spare)
         return self._graph_of[1]
 
 
@@ -311,6 +313,10 @@ def _visit_blocks(
         weights = [np.where(empty, 0.0, weights[0] if weights else 1.0)]
     block = Block(rows[0], weights[0] if weights else None, position)
     return function(block, *shared) if watch is None else watch.call(function, block, *shared)
+
+
+def _graph_of(blocks: RowBlocks, spare: Callable[[], TaskGraph] | None = None) -> TaskGraph:
+    return TaskGraph(_arguments(blocks), blocks.table, spare=spare)
 
 
 def _arguments(blocks: RowBlocks) -> list[Arguments]:

@@ -12,9 +12,9 @@ import threading
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
 from dask.typing import Key
@@ -91,7 +91,8 @@ class PartialSums:
     n_calls: int  # number of calls of the whole pass
     # First call of a subtree -> (sum of its records, call after its last one).
     parts: dict[int, tuple[Any, int]] = field(default_factory=dict)
-    # Calls that were not made, because their persisted data were elsewhere.
+    # Calls that were not made, because their persisted data were elsewhere or the worker gave them
+    # up.
     skipped: tuple[int, ...] = ()
 
     @classmethod
@@ -134,6 +135,17 @@ def merge(records: Iterable[Any]) -> Any:
     return functools.reduce(operator.add, records)
 
 
+def without_records(sums: PartialSums) -> PartialSums:
+    """Return the skipped calls without the records."""
+    return PartialSums(sums.n_calls, skipped=sums.skipped)
+
+
+def completed(sums: PartialSums, others: PartialSums, calls: Collection[int]) -> PartialSums:
+    """Add the sum of some of the skipped calls."""
+    skipped = tuple(call for call in sums.skipped if call not in calls)
+    return replace(sums, skipped=skipped) + others
+
+
 def run_queue(queue: GroupQueue, function: Callable[..., Any], shared: Arguments) -> PartialSums:
     """Make the calls of the groups that this task takes from a queue."""
     calls = itertools.chain.from_iterable(group.calls for group in queue)
@@ -142,6 +154,47 @@ def run_queue(queue: GroupQueue, function: Callable[..., Any], shared: Arguments
     except BaseException:
         queue.close()  # otherwise other tasks would go on in the background
         raise
+
+
+# Numbers of the calls that have not begun, for each task of this worker; the keys are the pass and
+# the task's first call.
+_UNBEGUN: dict[tuple[str, int], set[int]] = {}
+# The latest tasks that have ended; they have no calls to give up.
+_ENDED: deque[tuple[str, int]] = deque(maxlen=256)
+
+
+@contextlib.contextmanager
+def _unbegun(name: str, calls: Sequence[int]) -> Iterator[set[int]]:
+    """Yield the calls of a task that have not begun; `give_up` may remove some at any time."""
+    task = (name, calls[0])
+    try:
+        yield _UNBEGUN.setdefault(task, set(calls))
+    finally:
+        _ENDED.append(task)
+        _UNBEGUN.pop(task, None)
+
+
+def _taken(calls: set[int], call: int) -> bool:
+    """Remove a call from a set; return whether this thread, and no other, removed it."""
+    try:
+        calls.remove(call)
+    except KeyError:
+        return False
+    return True
+
+
+def give_up(name: str, tasks: Mapping[str, Sequence[Sequence[int]]], dask_worker: Any) -> list[int]:
+    """Return the calls of this worker's tasks that have not begun, which it will skip.
+
+    `tasks` has the calls of each task of each worker, by the worker's address.
+    """
+    found: list[int] = []
+    for calls in tasks[dask_worker.address]:
+        task = (name, calls[0])
+        if task not in _ENDED:
+            left = _UNBEGUN.setdefault(task, set(calls))
+            found += [call for call in calls if _taken(left, call)]
+    return found
 
 
 def run_group(
@@ -187,13 +240,15 @@ class Parcel:
         return Parcel, (content,)
 
 
-def run_pickled(group: bytes, call: bytes | Parcel, *inputs: Any) -> PartialSums:
+def run_pickled(group: bytes, name: str, call: bytes | Parcel, *inputs: Any) -> PartialSums:
     """Run a pickled group with a pickled (function, shared) on a worker of a cluster.
 
-    Persisted blocks are read from the worker's memory; calls are skipped if these are not there.
+    Persisted blocks are read from the worker's memory. Calls are skipped if their blocks are not
+    there, or if the worker gives them up; `name` is the name of the pass.
     """
     loaded = unpacked(group)
     values = dict(zip(loaded.inputs, inputs, strict=True))
+    numbers = [call.number for call in loaded.calls]
     if loaded.persisted:
         from distributed import get_worker
 
@@ -201,10 +256,11 @@ def run_pickled(group: bytes, call: bytes | Parcel, *inputs: Any) -> PartialSums
         try:
             values.update((key, held[key]) for key in loaded.persisted)
         except KeyError:
-            return PartialSums(loaded.n_calls, skipped=tuple(call.number for call in loaded.calls))
+            return PartialSums(loaded.n_calls, skipped=tuple(numbers))
     parcel = call if isinstance(call, Parcel) else Parcel(call)
     function, shared = pickle.loads(parcel.content)
-    return _run_group(loaded, function, shared, values)
+    with _unbegun(name, numbers) as left:
+        return _run_group(loaded, function, shared, values, left)
 
 
 def load_pickled(group: bytes, *inputs: Any) -> list[Any]:
@@ -220,11 +276,12 @@ def _run_group(
     function: Callable[..., Any],
     shared: Arguments,
     inputs: dict[Key, Any],
+    left: set[int] | None = None,
 ) -> PartialSums:
     """Sum over the calls of a group, on at most as many threads as it has queues."""
 
     def summed(calls: Iterable[Call], values: dict[Key, Any]) -> PartialSums:
-        return _run(calls, group.n_calls, function, shared, values)
+        return _run(calls, group.n_calls, function, shared, values, left)
 
     if len(group.queues) == 1:
         return summed(group.queues[0], inputs)
@@ -289,17 +346,36 @@ def _run(
     function: Callable[..., Any],
     shared: Arguments,
     inputs: dict[Key, Any],
+    left: set[int] | None = None,
 ) -> PartialSums:
-    """Sum over some calls, with the data of at most two calls alive at once."""
+    """Sum over some calls, with the data of at most two calls alive at once.
+
+    If `left` is given, a call is made only if it can be removed from that set.
+    """
     parts: dict[int, tuple[Any, int]] = {}
+    skipped: list[int] = []
+    here = calls if left is None else _still_in(left, calls, skipped)
     # It is closed even after an error, which would otherwise keep the reading thread alive.
-    with memory_recycled(), contextlib.closing(_loaded(iter(calls), _Loader(inputs))) as loaded:
+    with memory_recycled(), contextlib.closing(_loaded(iter(here), _Loader(inputs))) as loaded:
         for number, own in loaded:
-            record = function(*own, *shared)
-            del own  # this block is freed before the next one is loaded
-            _put(parts, number, number + 1, record, n_calls)
-            del record
-    return PartialSums(n_calls, parts)
+            if left is None or _taken(left, number):
+                record = function(*own, *shared)
+                del own  # this block is freed before the next one is loaded
+                _put(parts, number, number + 1, record, n_calls)
+                del record
+            else:
+                del own
+                skipped.append(number)
+    return PartialSums(n_calls, parts, tuple(skipped))
+
+
+def _still_in(left: set[int], calls: Iterable[Call], skipped: list[int]) -> Iterator[Call]:
+    """Yield each call that is still in the set once it is to be loaded; note others as skipped."""
+    for call in calls:
+        if call.number in left:
+            yield call
+        else:
+            skipped.append(call.number)
 
 
 class _Loader:

@@ -26,6 +26,7 @@ from daskmm.engine.grouping import (
     groups_by_holder,
     on_all_threads,
     packs,
+    streamed_groups,
 )
 from daskmm.engine.passes import Passes
 from daskmm.engine.worker_task import Call, Group, merge, run_group
@@ -103,16 +104,18 @@ def test_calls_are_grouped_for_workers_that_are_yet_to_come():
     # For some threads; as soon as there are workers, for theirs.
     assert expected_threads({}) == 8
     assert expected_threads({"a": 1, "b": 2}) == 3
-    assert len(groups_by_holder([()] * 64, {})) == 64
+    assert len(groups_by_holder([()] * 64, {})) == 24
 
 
 @given(st.integers(0, 3000), st.integers(1, 300))
 def test_groups_of_a_cluster_cover_all_calls_evenly(n_calls, n_threads):
-    groups = packs(n_calls, n_threads)
-    assert [call for group in groups for call in group] == list(range(n_calls))
-    assert all(groups) or not n_calls
-    # No thread has much more than its share to do, as far as that depends on groups.
-    assert max(map(len, groups), default=0) <= max(1, 1.5 * n_calls / n_threads + 1)
+    for groups in (streamed_groups(n_calls, n_threads), packs(n_calls, n_threads)):
+        assert [call for group in groups for call in group] == list(range(n_calls))
+        assert all(groups) or not n_calls
+        # No thread has much more than its share to do, as far as that depends on groups.
+        most = max(map(len, groups), default=0)
+        assert most <= max(1, 1.5 * n_calls / n_threads + 1)
+    assert len(streamed_groups(n_calls, n_threads)) <= max(4 * n_threads, 4)
 
 
 def test_a_group_is_for_all_threads_of_a_worker_if_all_have_as_many():
@@ -176,7 +179,7 @@ def test_brief_passes_over_streamed_blocks_are_a_task_per_worker(local_client, m
     passes = Passes(row_blocks(table))
     assert [passes.reduce(_one) for _ in range(3)] == [64] * 3
     # How long the first one takes is not known before; workers import modules in it.
-    assert (seen[0], seen[-1]) == (16, 2)
+    assert (seen[0], seen[-1]) == (6, 2)
 
 
 @pytest.mark.long

@@ -10,7 +10,7 @@ from dask.order import order
 
 from daskmm.data.blocks import row_blocks
 from daskmm.engine.graph import SPLIT_EVERY, GroupTasks, TaskGraph
-from daskmm.engine.grouping import Grouping, consecutive_groups, without_data
+from daskmm.engine.grouping import Grouping, consecutive_groups, streamed_groups, without_data
 from daskmm.engine.passes import Passes
 from daskmm.engine.worker_task import pickled, run_group, unpacked
 
@@ -118,11 +118,12 @@ def test_functions_of_main_are_pickled_by_value():
     assert distributed.protocol.pickle.loads(pickled(local))(1) == 2
 
 
-@pytest.mark.parametrize("n_groups", [1, 2, 16, 17, 300])
+@pytest.mark.parametrize("n_threads", [1, 2, 8, 9, 16, 40, 200])
 @pytest.mark.parametrize("n_calls", [1, 7, 100, 6400])
-def test_tasks_start_in_order_and_all_records_are_merged(n_calls, n_groups):
+def test_the_largest_tasks_of_a_pass_start_first(n_calls, n_threads):
+    """A scheduler starts what is merged together in any order, and merges in that of dask."""
     arguments = [(number,) for number in range(n_calls)]
-    groups = consecutive_groups(n_calls, n_groups)
+    groups = streamed_groups(n_calls, n_threads)
     tasks = GroupTasks({}, arguments, without_data(groups), False)
     graph, records = tasks.graph("daskmm-pass-0123", run_group, (len, ()))
     assert len(records) <= SPLIT_EVERY
@@ -136,4 +137,9 @@ def test_tasks_start_in_order_and_all_records_are_merged(n_calls, n_groups):
     assert found == set(graph)
     ranks = order(graph)
     runs = [key for key in graph if not graph[key].dependencies]
-    assert tasks.calls_of(sorted(runs, key=ranks.__getitem__)[:1]) == list(groups[0])
+    sizes = [len(tasks.calls_of([key])) for key in sorted(runs, key=ranks.__getitem__)]
+    are_large = [2 * size > max(sizes) for size in sizes]
+    assert are_large == sorted(are_large, reverse=True)
+    for key in set(graph) - set(runs):
+        of_runs = [len(tasks.calls_of([run])) for run in graph[key].dependencies if run in runs]
+        assert len({2 * size > max(sizes) for size in of_runs}) <= 1

@@ -33,7 +33,7 @@ from daskmm import (
     PowerKMeans,
     WeightedBlurringMeanShift,
 )
-from daskmm.engine.grouping import GROUPS_PER_THREAD, consecutive_groups
+from daskmm.engine.grouping import streamed_groups
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -338,7 +338,7 @@ def test_a_deadly_block_is_named_where_others_die_with_it(current, tmp_path, cap
     # of the two is reported first is decided by the name of a pass, another one in each fit.
     folder = folder_at_play(tmp_path, current)
     with local_cluster(1, threads=2) as client:
-        block = consecutive_groups(BLOCKS, 2 * GROUPS_PER_THREAD)[1][0]
+        block = streamed_groups(BLOCKS, 2)[1][0]
         (folder.path / f"deadly-{block}").touch()
         words = f"^block {block} killed 2 workers"
         for _ in range(TRIES):

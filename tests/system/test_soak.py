@@ -119,7 +119,8 @@ def timed(fit, folder):
 def test_fits_of_a_cluster_in_trouble_have_the_same_bits(tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "build", functools.partial(build.build, tile_rows=200))
     fits, numbers = Counter(), itertools.count()
-    with local_cluster(3) as client:
+    # Blocks of frozen workers are given to others.
+    with local_cluster(3) as client, dask.config.set({"daskmm.straggler-patience": 0.1}):
         client.wait_for_workers(3, timeout=60)
         for name, fit in FITS.items():  # workers import what they need
             quietly(fit, Folder(tmp_path / f"first {name}"))
