@@ -107,7 +107,8 @@ polish : bool, default=True
 """,
     "max_iter": """
 max_iter : int, default=300
-    Maximum number of iterations. Those on samples do not count, those of polishing do.
+    Maximum number of iterations. Those on samples do not count unless the sample is the whole
+    table; those of polishing do.
 """,
     "tol": """
 tol : float, default=1e-4

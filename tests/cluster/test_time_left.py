@@ -107,7 +107,7 @@ def test_rows_of_a_mean_shift_merge_all_at_once():
     history, shares = [], []
     for stage, numbers in (("learn", [100, 100, 90, 1, 1]), ("blur", [100, 100, 100, 60, 1, 1])):
         for number in numbers:
-            record = BlurringRecord(len(history) + 1, stage, number, 0.0, 0.0, 0.0, None, 1, 0.0)
+            record = BlurringRecord(len(history) + 1, stage, number, 0.0, 0.0, 0.0, 1, 0.0)
             history = [*history, record]
             left.follow("blurring", Progress(None, None, 0, 1, 0, history), float(len(history)))
             shares.append(left.share)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from _support import ESTIMATORS, CountingSource, blobs, computed, fit_recording
 from sklearn.cluster import KMeans as ScikitKMeans
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from daskmm import EntropyPowerKMeans, KernelPowerKMeans, KMeans, PowerKMeans
@@ -294,3 +295,13 @@ def test_steps_over_a_table_in_memory_compare_near_centres_and_end_near_the_mean
     gains = np.bincount(labels) * np.square(means - model.cluster_centers_).sum(axis=1)
     assert gains.sum() < model.tol * model.inertia_
     assert model.inertia_ == pytest.approx(-model.score(rows), rel=1e-9)
+
+
+def test_steps_on_a_sample_that_is_the_table_count_as_iterations():
+    rows = np.random.default_rng(0).normal(size=(3000, 5))
+    for most in (6, 10):
+        model = KMeans(60, n_init=1, max_iter=most, tol=1e-9, random_state=0)
+        with pytest.warns(ConvergenceWarning):
+            model.fit(rows)
+        assert sum(not record.exact for record in model.history_) == most
+        assert model.n_iter_ == 1
