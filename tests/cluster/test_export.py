@@ -103,6 +103,7 @@ def test_mlflow_logs_estimators(tmp_path):
         np.testing.assert_array_equal(loaded.predict(X), model.labels_)
 
 
+@pytest.mark.in_turn("name")
 @pytest.mark.parametrize("name", MODELS)
 def test_names_of_features_are_kept(name):
     frame = pd.DataFrame(X, columns=list("abcdef"))
