@@ -153,7 +153,7 @@ def _parted(
         smallest, held = _distances(block, coordinates, state)
         bins = smallest.view(np.int64) >> threshold.dropped
         kept = np.where(bins < threshold.bits, held, 0.0)
-        (below,) = center_sums(block.rows, kept, coordinates, (state,)).records
+        below = _sums_of(block.rows, kept, smallest, coordinates, state)
         inside = (bins == threshold.bits) & (held > 0)
         records.append(_Parted(below, Sample(block.rows[inside], held[inside])))
     return PerStart(tuple(records))
@@ -181,5 +181,18 @@ def _kept_sums(
     for state, threshold in zip(states, limits, strict=True):
         smallest, held = _distances(block, coordinates, state)
         kept = held * threshold.kept(smallest)
-        records += center_sums(block.rows, kept, coordinates, (state,)).records
+        records.append(_sums_of(block.rows, kept, smallest, coordinates, state))
     return PerStart(tuple(records))
+
+
+def _sums_of(
+    rows: NDArray, kept: FloatArray, smallest: FloatArray, coordinates: Rows, state: CenterState
+) -> CenterSums:
+    """Return the sums of rows with the weights that are kept.
+
+    The cost of a row that is infinitely far and has no weight would not be a number.
+    """
+    if np.isinf(smallest).any():
+        rows, kept = rows[kept > 0], kept[kept > 0]
+    (found,) = center_sums(rows, kept, coordinates, (state,)).records
+    return found

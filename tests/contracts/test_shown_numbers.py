@@ -5,6 +5,7 @@ import warnings
 import dask
 import pytest
 from _shown import CHECKS, case_of, check_saved, check_updates
+from _shown_beside import check_drift, check_lists, check_tree
 from _shown_mixed import check_mixed, check_mixture, check_scores
 
 TOGETHER = 60
@@ -64,3 +65,17 @@ def test_a_few_mixed_tables_mixtures_and_scores_have_right_numbers(check):
 @OTHERS
 def test_many_mixed_tables_mixtures_and_scores_have_right_numbers(check):
     run_all(range(2 * TOGETHER), check)
+
+
+BESIDE = pytest.mark.parametrize("check", [check_lists, check_tree, check_drift])
+
+
+@BESIDE
+def test_a_few_trees_lists_and_looks_have_right_numbers(check, tmp_path):
+    run_all(range(6), check, tmp_path)
+
+
+@pytest.mark.long
+@BESIDE
+def test_many_trees_lists_and_looks_have_right_numbers(check, tmp_path):
+    run_all(range(2 * TOGETHER), check, tmp_path)

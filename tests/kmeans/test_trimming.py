@@ -164,3 +164,18 @@ def test_feature_weights_are_those_without_far_rows_if_trimmed():
     np.testing.assert_allclose(trimmed.feature_weights_, clean.feature_weights_, atol=0.02)
     raw = EntropyPowerKMeans(4, **options).fit(rows)
     assert np.abs(raw.feature_weights_ - clean.feature_weights_).max() > 0.1
+
+
+@pytest.mark.parametrize("chunks", [None, 7])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("distortion", ["kl", "logistic"])
+def test_rows_that_are_infinitely_far_can_be_left_out(distortion, weighted, chunks):
+    X = np.repeat([[0.5, 0.0], [0.25, 0.0], [0.5, 0.75]], [30, 20, 4], axis=0)
+    data = X if chunks is None else da.from_array(X, chunks=(chunks, -1))
+    init, weights = X[[0, 30]], np.full(len(X), 2.0) if weighted else None
+    model = KMeans(2, init=init, distortion=distortion, trim=0.1, standardize=False)
+    model.fit(data, sample_weight=weights)
+    assert model.inertia_ == pytest.approx(0.0, abs=1e-9)
+    kept = 0.9 * len(X) * (2.0 if weighted else 1.0)
+    assert model.cluster_sizes_.sum() == pytest.approx(kept)
+    assert np.isfinite(model.objective_history_[-1])
