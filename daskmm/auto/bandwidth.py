@@ -114,6 +114,13 @@ class BandwidthPath:
         """The chosen bandwidth."""
         return float(self.bandwidths[self.chosen])
 
+    def __repr__(self) -> str:
+        """Return the choice in words; the arrays are attributes."""
+        return (
+            f"<BandwidthPath: h = {self.bandwidth:.3g} of {len(self.bandwidths)} bandwidths, where "
+            f"{self.n_rows:,} rows are in {self.n_clusters[self.chosen]} clusters>"
+        )
+
     @property
     def plateau(self) -> tuple[int, int]:
         """First and last index of the run of bandwidths with the chosen number of clusters."""

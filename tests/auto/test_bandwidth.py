@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
-from daskmm import plot
+from daskmm import WeightedBlurringMeanShift, plot
 from daskmm.auto.bandwidth import (
     GRID,
     BandwidthPath,
@@ -420,3 +420,13 @@ def test_the_path_is_drawn(tmp_path, n_noise):
     assert len(axes[2].lines) == min(10 + n_noise, 60) + 1
     assert ("not drawn" in axes[2].get_ylabel()) == (n_noise > 50)
     assert f"{path.bandwidth:.3g}: {path.n_clusters[path.chosen]} clusters" in axes[0].get_title()
+
+
+def test_a_path_is_printed_as_its_choice():
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([rng.normal(size=(100, 2)) + 20 * i for i in range(3)])
+    path = WeightedBlurringMeanShift(random_state=0).fit(rows).bandwidth_path_
+    assert repr(path) == (
+        f"<BandwidthPath: h = {path.bandwidth:.3g} of {len(path.bandwidths)} bandwidths, where 300 "
+        "rows are in 3 clusters>"
+    )
