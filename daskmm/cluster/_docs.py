@@ -279,8 +279,8 @@ mean_, scale_ : ndarray of shape (n_features,)
     standardised.
 typical_distances_ : ndarray of shape (n_clusters,)
     Median distance of each cluster's rows to its centre, as `inertia_` measures it; unsquared, it
-    is the unit of `score_samples`. It is taken over all rows if they are in memory, otherwise over
-    a sample.
+    is the unit of `score_samples`. It is that of a sample of at most 20,000 rows, or of 8 per
+    cluster if that is more.
 relative_distances_ : ndarray of shape (2, n)
     First row: distances in units of `typical_distances_`, in bins of .3 %. Second row: for each
     distance, the share of the rows that are not farther.

@@ -19,7 +19,7 @@ from daskmm.data.grids import Grid, Window
 from daskmm.data.lazy import array_of_frame, delayed_rows, with_rows
 from daskmm.data.names import listed
 from daskmm.data.sparse import INDEX_BYTES, is_sparse, stored_per_row, whole_sparse_rows
-from daskmm.data.zarr_chunks import is_zarr
+from daskmm.data.zarr_chunks import StoredArray, is_zarr
 from daskmm.numerics.span import is_wide
 from daskmm.numerics.sparse_rows import SparseRows
 
@@ -294,7 +294,7 @@ def _zarr_to_dask(store: Any, name: str) -> da.Array:
     wanted = min(max(_ZARR_BLOCK_BYTES, n_bytes // _ZARR_BLOCKS), n_bytes // _FEW_BLOCKS)
     rows = max(1, wanted // (chunk_rows * row_bytes)) * chunk_rows
     meta = np.empty((0, 0), dtype=store.dtype)
-    return da.from_array(store, (rows, store.shape[1]), name=False, meta=meta)
+    return da.from_array(StoredArray(store), (rows, store.shape[1]), name=False, meta=meta)
 
 
 def layout_of(table: NDArray | da.Array, grid: Grid | None = None, least_rows: int = 1) -> Layout:

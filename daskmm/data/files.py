@@ -26,7 +26,7 @@ from daskmm.data.names import refuse_other_columns, refuse_unknown
 from daskmm.data.raster_files import is_dataset, is_netcdf, open_cube, refuse_packed
 from daskmm.data.sparse_files import open_sparse_group, open_sparse_npz
 from daskmm.data.variables import variable_names, with_names
-from daskmm.data.zarr_chunks import check_chunks
+from daskmm.data.zarr_chunks import check_chunks, read
 from daskmm.storage.remote import is_remote, local_path, patiently, refusals
 from daskmm.storage.zarr_stores import is_zarr_store, zarr_store
 
@@ -488,7 +488,7 @@ class _RowReader:
 
     def __getitem__(self, index: tuple[slice, slice]) -> NDArray:
         try:
-            rows = patiently(lambda: self.source.open()[index], self.source.described)
+            rows = patiently(lambda: _sliced(self.source.open(), index), self.source.described)
             # With a copy, a mapped file can be closed and its pages freed.
             return np.array(rows) if isinstance(rows, np.memmap) else np.asarray(rows)
         except Exception as error:  # stores and codecs have their own errors
@@ -496,6 +496,10 @@ class _RowReader:
                 f"{self.source.described}: rows {index[0].start} to {index[0].stop} cannot be "
                 f"read: {error}"
             ) from error
+
+
+def _sliced(array: Any, index: tuple[slice, slice]) -> NDArray:
+    return read(array, index) if isinstance(array, zarr.Array) else array[index]
 
 
 def _require_dataframes(kind: str) -> None:

@@ -22,7 +22,7 @@ from scipy.sparse import csr_array
 from daskmm.data.lazy import array_of
 from daskmm.data.sparse import INDEX_BYTES, with_stored
 from daskmm.data.variables import variable_names, with_names
-from daskmm.data.zarr_chunks import check_chunks
+from daskmm.data.zarr_chunks import StoredArray, check_chunks
 from daskmm.storage.remote import patiently
 from daskmm.storage.zarr_stores import zarr_store
 
@@ -133,12 +133,12 @@ class _ZarrGroup:
 
     def arrays(self) -> dict[str, Any]:
         group = self.group()
-        return {name: group[name] for name in _ARRAYS}
+        return {name: StoredArray(group[name]) for name in _ARRAYS}
 
     def check(self) -> None:
         """Warn if chunks are not in the store."""
         for name, stored in self.arrays().items():
-            check_chunks(stored, f"{self.described} ({name})")
+            check_chunks(stored.array, f"{self.described} ({name})")
 
 
 def open_sparse_group(path: str, component: str | None, chunks: int | str) -> da.Array | None:

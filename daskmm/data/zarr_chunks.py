@@ -7,15 +7,18 @@ the fill value, even in an incomplete copy or in a shard whose file is empty.
 from __future__ import annotations
 
 import base64
+import itertools
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dask.array as da
 import numpy as np
+from numpy.typing import NDArray
 
 from daskmm.data.errors import warn_user
 from daskmm.data.lazy import array_inside
@@ -124,7 +127,7 @@ def _listed(array: zarr.Array, keys: Sequence[str]) -> list[int | None]:
 def packing_of(array: zarr.Array) -> str:
     """Return how xarray packed the values of an array, in words; "" if they are as stored."""
     told = {name: array.attrs[name] for name in _PACKING if name in array.attrs}
-    if isinstance(fill := told.get("_FillValue"), str):  # zarr 3 writes floats in this form
+    if isinstance(fill := told.get("_FillValue"), str):  # floats are stored so in zarr 3
         told["_FillValue"] = np.frombuffer(base64.b64decode(fill), "<f8").tolist()[0]
     return ", ".join(f"{name} {value}" for name, value in told.items() if value == value)
 
@@ -144,3 +147,109 @@ def check_chunks_of(X: Any) -> None:
                 "stored. xarray.open_zarr unpacks them.",
                 UserWarning,
             )
+
+
+@dataclass(frozen=True)
+class StoredArray:
+    """Array-like of a zarr array; reading a damaged chunk raises an error that names it."""
+
+    array: zarr.Array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Length of each axis."""
+        return self.array.shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return self.array.ndim
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the values."""
+        return np.dtype(self.array.dtype)
+
+    def __getitem__(self, index: Any) -> NDArray:
+        return read(self.array, index)
+
+
+def read(array: zarr.Array, index: Any) -> NDArray:
+    """Return a slice of an array.
+
+    It raises ValueError if a chunk cannot be decoded, or a shard is an empty file; the message
+    names it.
+    """
+    try:
+        values = np.asarray(array[index])
+    except Exception as error:  # stores and codecs have their own errors
+        if (key := _undecodable(array, index)) is None:
+            raise
+        raise ValueError(f"{key} is damaged: {error}") from error
+    # An empty chunk raises an error, but an empty shard is read as the fill value.
+    for piece in _pieces(array, index) if array.shards is not None else ():
+        part = values[piece.within]
+        if _is_filled(part, array.fill_value) and _size(array, piece.key) == 0:
+            raise ValueError(f"{piece.key} is damaged: its file is empty.")
+    return values
+
+
+class _Piece(NamedTuple):
+    """The part of a slice in one stored object: its key, place in the array, place in the slice."""
+
+    key: str
+    inside: tuple[slice, ...]
+    within: tuple[slice, ...]
+
+
+def _pieces(array: zarr.Array, index: Any) -> Iterator[_Piece]:
+    """Yield the part of a slice in each stored object; nothing for other kinds of index."""
+    cuts = index if isinstance(index, tuple) else (index,)
+    if not all(isinstance(cut, slice) and cut.step in (None, 1) for cut in cuts):
+        return
+    unit = array.shards or array.chunks
+    spans = [cut.indices(n)[:2] for cut, n in zip(cuts, array.shape, strict=False)]
+    spans += [(0, n) for n in array.shape[len(cuts) :]]
+    covered = [range(i // n, math.ceil(j / n)) for (i, j), n in zip(spans, unit, strict=True)]
+    for place in itertools.product(*covered):
+        ends = [
+            (max(number * n, i), min((number + 1) * n, j))
+            for number, n, (i, j) in zip(place, unit, spans, strict=True)
+        ]
+        within = [
+            slice(i - first, j - first) for (i, j), (first, _) in zip(ends, spans, strict=True)
+        ]
+        inside = [slice(i, j) for i, j in ends]
+        yield _Piece(array.metadata.encode_chunk_key(place), tuple(inside), tuple(within))
+
+
+def _is_filled(values: NDArray, fill: Any) -> bool:
+    """Return whether all values are the fill value; the first value is compared first."""
+    fill = np.asarray(0 if fill is None else fill, dtype=values.dtype)
+    first = values[(slice(0, 1),) * values.ndim]
+    some = (first, values)
+    return all(np.array_equal(each, np.full_like(each, fill), equal_nan=True) for each in some)
+
+
+def _size(array: zarr.Array, key: str) -> int | None:
+    """Return the bytes of a stored object; None if it is absent."""
+    from zarr.core.sync import sync
+
+    try:
+        return sync(array.store.getsize(f"{array.path}/{key}".lstrip("/")))
+    except FileNotFoundError:
+        return None
+
+
+def _undecodable(array: zarr.Array, index: Any) -> str | None:
+    """Return the key of the first stored object of a slice that exists but cannot be decoded."""
+    for piece in _pieces(array, index):
+        try:
+            there = _size(array, piece.key) is not None
+        except Exception:  # the store cannot be reached
+            return None
+        try:
+            array[piece.inside]
+        except Exception:
+            return piece.key if there else None
+    return None

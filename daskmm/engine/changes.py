@@ -42,6 +42,11 @@ class Seen(NamedTuple):
     # Sums over some rows of each block, (n_features + 2,): values, number of rows and weights.
     some: FloatArray
 
+    @property
+    def any_order(self) -> bool:
+        """Whether records may be added in any order."""
+        return getattr(self.record, "any_order", False)
+
     def __add__(self, other: Self) -> Self:  # type: ignore[override]
         return type(self)(self.record + other.record, self.some + other.some)
 

@@ -66,9 +66,9 @@ _LARGE_BYTES = 4 << 20
 # Passes that take fewer seconds have one task per worker. The value is dask's default of
 # ``distributed.adaptive.target-duration``: adaptive clusters do not grow for less work.
 _BRIEF_SECONDS = 5.0
-# Most seconds between two checks whether a cluster has workers.
+# Most seconds between two checks that a cluster has workers.
 _LOOK_SECONDS = 1.0
-# Most seconds between two checks whether paused workers hold up a computation.
+# Most seconds between two checks that paused workers do not hold up a computation.
 _LOOK_AT_PAUSES_SECONDS = 5.0
 # A worker has nothing to do for tasks in these states.
 _RESTING = {"memory", "error", "released", "long-running"}
@@ -77,9 +77,9 @@ _RESTING = {"memory", "error", "released", "long-running"}
 class ClusterLostError(RuntimeError):
     """A distributed cluster has lost all workers or its scheduler, and none came back in time.
 
-    It is also raised if all workers that have tasks stay paused for that time, because their memory
-    is nearly full. The time that a cluster gets is dask's configuration value
-    ``daskmm.lost-cluster-timeout``, by default 5 minutes. It can be set, e.g. by
+    It is also raised if dask has paused all workers that have tasks, because their memory is nearly
+    full, for as long. The time is dask's configuration value ``daskmm.lost-cluster-timeout``, by
+    default 5 minutes. It can be set, e.g. by
     ``dask.config.set({"daskmm.lost-cluster-timeout": "30s"})``, and also holds for clusters that
     have not got their first worker yet.
     """
@@ -176,7 +176,9 @@ def reduce_on(
         tasks = _tasks_on(client, graph, call)
         try:
             began = time.monotonic()
-            sums = _sums(client, tasks, call, name, graph.spare)
+            large = len(call) > _LARGE_BYTES
+            any_order = large and graph.kept_by_user and tasks.are_scattered
+            sums = _sums(client, tasks, call, name, graph.spare, any_order)
             graph.seconds = time.monotonic() - began
             # The last attempt hands no calls over to other workers, so it skips no call.
             for again, spare in (("skipped", graph.spare), ("skipped-twice", None)):
@@ -188,7 +190,7 @@ def reduce_on(
                 graph.home = None
                 grouping = _grouping_on(client, graph, call).of_calls(sums.skipped)
                 tasks = GroupTasks(graph.nodes, graph.arguments, grouping, True)
-                made = _sums(client, tasks, call, f"{name}-{again}", spare)
+                made = _sums(client, tasks, call, f"{name}-{again}", spare, any_order)
                 sums = replace(sums, skipped=()) + made
             return sums.total
         except _KilledError as error:
@@ -258,13 +260,11 @@ def _grouping_on(client: Any, graph: TaskGraph, call: bytes) -> Grouping:
     """Group the calls of a graph for the workers that the cluster has now.
 
     Short passes have one task per worker, because the scheduler's time counts there; long ones have
-    several per thread. If records are large, each worker makes only one or two. This function does
-    not wait for workers, since an adaptive cluster starts them only for waiting tasks.
+    several per thread. Large records are few: each worker makes one or two. Nothing waits for
+    workers here, since a cluster that adapts starts them only for tasks that wait.
     """
     threads: Mapping[str, int] = client.sync(_answered, client)
-    # The user may have persisted blocks in any distribution over the workers. Then calls with the
-    # same holder are no neighbours, and their large records could not be merged there.
-    if not graph.futures or (len(call) > _LARGE_BYTES and graph.kept_by_user):
+    if not graph.futures:
         n_calls, n_threads = len(graph.arguments), expected_threads(threads)
         if graph.is_shuffled:  # the partitions of a group would be in memory together
             return without_data(packs(n_calls, n_calls))
@@ -311,7 +311,7 @@ def _with_retries(
     del finished
     raise RestartedError(
         f"Workers, or blocks that were persisted on them, were lost in each of {ATTEMPTS} attempts "
-        f"at one pass ({name}); no single block is the cause. Persist frames by their own method, "
+        f"at one pass ({name}), and not by any single block. Persist frames by their own method, "
         "frame.persist(). The workers' logs say more."
     )
 
@@ -356,13 +356,15 @@ def _sums(
     call: bytes,
     name: str,
     spare: TaskGraph | None = None,
+    any_order: bool = False,
 ) -> PartialSums:
     """Run tasks on a cluster and return the sum of their records.
 
     `call` is the pickled function with its shared arguments. `spare` is a graph of the same calls;
-    if it is given, other workers use it to make the calls that slow workers have not begun.
+    if it is given, other workers use it to make the calls that slow workers have not begun. With
+    `any_order`, large records are added as they arrive if they allow it.
     """
-    sent = _sent(client, call)  # kept alive, or the cluster would forget it
+    sent = _sent(client, call, any_order)  # kept alive, or the cluster would forget it
     large = len(call) > _LARGE_BYTES
 
     def submit(some: GroupTasks, key: str, **where: Any) -> list[Any]:
@@ -388,7 +390,7 @@ def _sums(
     return _gathered(client, first, meanwhile=handover.total)
 
 
-def _sent(client: Any, call: bytes) -> Any:
+def _sent(client: Any, call: bytes, any_order: bool) -> Any:
     """Return the future of a large value on a worker; None for small ones, or without workers.
 
     If it is lost with its worker, the tasks that use it are cancelled, and the pass starts again.
@@ -396,7 +398,7 @@ def _sent(client: Any, call: bytes) -> Any:
     if len(call) <= _LARGE_BYTES or not client.nthreads():
         return None
     try:
-        return client.scatter(Parcel(call), hash=False)
+        return client.scatter(Parcel(call, any_order), hash=False)
     except (CancelledError, OSError) as error:
         raise _explained(client, error) from error
 

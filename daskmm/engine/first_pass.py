@@ -66,6 +66,8 @@ _LARGE_IN_MEMORY = 4
 # Student's t in 10 dimensions it is 0.8 with 5 degrees of freedom, and some hundreds with 2.
 _UNEVEN = 4.0
 _DOUBLE = np.dtype(np.float64)
+# Sums of squares over rows and features exceed one square by at most the square of this factor.
+_ROOM = 1e8
 # float64 represents all integers up to this one.
 _EXACT_INTEGER = 1 << 53
 _EXACT_TILE_ROWS = 1000
@@ -275,11 +277,12 @@ def _in_model(sample: Sample, coordinates: FeatureCoordinates, dtype: np.dtype) 
 
 
 def _holds(dtype: np.dtype, coordinates: FeatureCoordinates, moments: Moments) -> bool:
-    """Return whether a dtype can hold all values minus the origin, divided by the scale or not."""
+    """Return whether a dtype can hold squares of values minus the origin, scaled or not."""
     if dtype == _DOUBLE or not isinstance(coordinates, Coordinates):
         return dtype == _DOUBLE
     apart = np.abs(np.stack([moments.lowest, moments.highest]) - coordinates.mean)
-    return bool(np.maximum(apart, apart / coordinates.scale).max() < np.finfo(dtype).max)
+    largest = np.maximum(apart, apart / coordinates.scale).max()
+    return bool(largest < np.sqrt(np.finfo(dtype).max) / _ROOM)
 
 
 def _model_coordinates(

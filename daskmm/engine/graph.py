@@ -8,11 +8,14 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
-from dask.base import is_dask_collection
+from dask import config, multiprocessing
+from dask.base import is_dask_collection, named_schedulers
 from dask.blockwise import Blockwise
 from dask.delayed import Delayed
+from dask.system import CPU_COUNT
 from dask.typing import Key
 
 from daskmm.data.dask_private import (
@@ -25,13 +28,18 @@ from daskmm.data.dask_private import (
 )
 from daskmm.engine.group_making import make_group, references_of
 from daskmm.engine.grouping import Grouping
-from daskmm.engine.worker_task import Arguments, merge, packed, pickled
+from daskmm.engine.worker_task import Arguments, merge, n_records, packed, pickled
 
 # Most records that one task merges.
 SPLIT_EVERY = 16
 # Arguments and constants (such as an open array) of more bytes become tasks of their own on a
 # cluster: they are sent once per worker, not with every task.
 _INLINE_BYTES = 1 << 18
+
+# A task leaves records unmerged so that the bits of a total do not depend on the grouping. This is
+# the largest number of large records per thread that it may leave: more would fill the memory of a
+# worker, and take long to send.
+_FEW_RECORDS = 2
 
 # Prefix of the names of tasks.
 NAME = "daskmm-"
@@ -83,6 +91,7 @@ class TaskGraph:
         # This is the client of a cluster whose workers hold all data of the latest tasks.
         self.home: Any = None
         self.seconds = math.inf  # duration of the latest pass over a cluster
+        self._pool: Any = None
         self._latest_of: tuple[Grouping, bool] | None = None
 
     @functools.cached_property
@@ -106,6 +115,23 @@ class TaskGraph:
     def kept_by_user(self) -> bool:
         """Whether the user persisted data, in any distribution over the workers."""
         return bool(self.futures) and self._spare is None
+
+    def processes(self, schedule: Any) -> dict[str, Any]:
+        """Return options of dask's process scheduler, with processes that live as long as this.
+
+        Without these options dask starts processes for each pass, which takes seconds. There are no
+        options for other schedulers, or if dask's configuration says how to start processes.
+        """
+        configured = config.get("pool", None) or config.get("multiprocessing.initializer", None)
+        if schedule is not named_schedulers["processes"] or configured is not None:
+            return {}
+        if self._pool is None:
+            self._pool = ProcessPoolExecutor(
+                config.get("num_workers", None) or CPU_COUNT,
+                mp_context=multiprocessing.get_context(),
+                initializer=multiprocessing.initialize_worker_process,
+            )
+        return {"pool": self._pool}
 
     @property
     def references(self) -> list[list[TaskRef]]:
@@ -150,10 +176,12 @@ class GroupTasks:
         pickle: bool,
     ) -> None:
         self.calls = grouping.groups  # numbers of the calls of each group
+        self._n_calls = len(arguments)
         self._nodes = nodes
         self._owner: dict[Key, int] = {}
         self._own(_SHARED, _shuffled(nodes))
         queues = grouping.queues
+        self._n_queues = [len(own) for own in queues]
         # Queues have consecutive numbers; each owns the nodes that only its own calls need.
         firsts = [0, *itertools.accumulate(map(len, queues))]
         for number, calls in enumerate(itertools.chain.from_iterable(queues)):
@@ -176,6 +204,14 @@ class GroupTasks:
         self.groups: list[tuple[Any, tuple[Key, ...]]] = [
             (packed(group) if pickle else group, group.inputs) for group in groups
         ]
+
+    @functools.cached_property
+    def are_scattered(self) -> bool:
+        """Whether many records stay unmerged because few calls of a group are neighbours."""
+        return any(
+            n_records(calls, self._n_calls) > _FEW_RECORDS * n_queues
+            for calls, n_queues in zip(self.calls, self._n_queues, strict=True)
+        )
 
     def graph(
         self, name: str, run: Callable[..., Any], call: tuple[Any, ...]

@@ -387,7 +387,7 @@ def reduce_graph(
     tasks = graph.tasks(without_data(groups), False)
     if schedule not in (named_schedulers["threads"], named_schedulers["sync"]) or not tasks.alone:
         nodes, records = tasks.graph(name, run_group, (function, shared))
-        return merge(schedule(nodes, records)).total
+        return merge(schedule(nodes, records, **graph.processes(schedule))).total
     queue = GroupQueue([group for group, _ in tasks.groups])
     keys: list[Key] = [(name, number) for number in range(min(n_threads, len(queue)))]
     try:

@@ -94,6 +94,8 @@ class PartialSums:
     # Calls that were not made, because their persisted data were elsewhere or the worker gave them
     # up.
     skipped: tuple[int, ...] = ()
+    # Sum over further calls, whose records were added in any order.
+    unordered: Unordered | None = None
 
     @classmethod
     def of(cls, call: int, record: Any, n_calls: int) -> Self:
@@ -105,13 +107,40 @@ class PartialSums:
         for start, (record, stop) in other.parts.items():
             _put(parts, start, stop, record, self.n_calls)
         skipped = tuple(sorted(self.skipped + other.skipped))
-        return type(self)(self.n_calls, parts, skipped)
+        found = type(self)(self.n_calls, parts, skipped, _in_turn(self.unordered, other.unordered))
+        if found.unordered is None or found._n_made < self.n_calls:
+            return found
+        return type(self)(self.n_calls, {0: (found.total, self.n_calls)})
+
+    @property
+    def _n_made(self) -> int:
+        """Number of calls whose records are here."""
+        made = sum(stop - start for start, (_, stop) in self.parts.items())
+        return made + (0 if self.unordered is None else self.unordered.n_calls)
 
     @property
     def total(self) -> Any:
         """Sum of all records."""
         records = [self.parts[start][0] for start in sorted(self.parts, reverse=True)]
+        if self.unordered is not None:
+            records.append(self.unordered.record)
         return functools.reduce(lambda right, left: left + right, records)
+
+
+class Unordered(NamedTuple):
+    """Sum of the records of any calls, the first of these calls, and their number."""
+
+    first: int
+    n_calls: int
+    record: Any
+
+
+def _in_turn(one: Unordered | None, other: Unordered | None) -> Unordered | None:
+    """Add unordered sums, that of the earliest call first."""
+    if one is None or other is None:
+        return one or other
+    a, b = (one, other) if one.first < other.first else (other, one)
+    return Unordered(a.first, a.n_calls + b.n_calls, a.record + b.record)
 
 
 def _put(
@@ -128,6 +157,14 @@ def _put(
         record = record + beside if start < first else beside + record
         start, stop = min(start, first), max(stop, last)
     parts[start] = record, stop
+
+
+def n_records(calls: Iterable[int], n_calls: int) -> int:
+    """Return how many records of some calls are left once neighbours are merged."""
+    parts: dict[int, tuple[Any, int]] = {}
+    for call in calls:
+        _put(parts, call, call + 1, 0, n_calls)
+    return len(parts)
 
 
 def merge(records: Iterable[Any]) -> Any:
@@ -231,13 +268,15 @@ class Parcel:
     """
 
     content: Any  # the pickled value
+    # Whether records whose attribute `any_order` is true are added as they come.
+    any_order: bool = False
 
     def __sizeof__(self) -> int:
         return 0
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         content = pickle.PickleBuffer(self.content) if protocol >= 5 else self.content
-        return Parcel, (content,)
+        return Parcel, (content, self.any_order)
 
 
 def run_pickled(group: bytes, name: str, call: bytes | Parcel, *inputs: Any) -> PartialSums:
@@ -260,11 +299,11 @@ def run_pickled(group: bytes, name: str, call: bytes | Parcel, *inputs: Any) -> 
     parcel = call if isinstance(call, Parcel) else Parcel(call)
     function, shared = pickle.loads(parcel.content)
     with _unbegun(name, numbers) as left:
-        return _run_group(loaded, function, shared, values, left)
+        return _run_group(loaded, function, shared, values, left, parcel.any_order)
 
 
 def load_pickled(group: bytes, *inputs: Any) -> list[Any]:
-    """Return a list of the arguments of all calls of a pickled group, which its worker keeps."""
+    """Return the arguments of all calls of a pickled group, one after the other, to be kept."""
     loaded = unpacked(group)
     values = dict(zip(loaded.inputs, inputs, strict=True))
     with memory_recycled(), contextlib.closing(_loaded(loaded.calls, _Loader(values))) as calls:
@@ -277,11 +316,12 @@ def _run_group(
     shared: Arguments,
     inputs: dict[Key, Any],
     left: set[int] | None = None,
+    any_order: bool = False,
 ) -> PartialSums:
     """Sum over the calls of a group, on at most as many threads as it has queues."""
 
     def summed(calls: Iterable[Call], values: dict[Key, Any]) -> PartialSums:
-        return _run(calls, group.n_calls, function, shared, values, left)
+        return _run(calls, group.n_calls, function, shared, values, left, any_order)
 
     if len(group.queues) == 1:
         return summed(group.queues[0], inputs)
@@ -347,13 +387,16 @@ def _run(
     shared: Arguments,
     inputs: dict[Key, Any],
     left: set[int] | None = None,
+    any_order: bool = False,
 ) -> PartialSums:
     """Sum over some calls, with the data of at most two calls alive at once.
 
-    If `left` is given, a call is made only if it can be removed from that set.
+    If `left` is given, a call is made only if it can be removed from that set. With `any_order`,
+    records whose attribute of that name is true are added as they come.
     """
     parts: dict[int, tuple[Any, int]] = {}
     skipped: list[int] = []
+    added: Unordered | None = None
     here = calls if left is None else _still_in(left, calls, skipped)
     # It is closed even after an error, which would otherwise keep the reading thread alive.
     with memory_recycled(), contextlib.closing(_loaded(iter(here), _Loader(inputs))) as loaded:
@@ -361,12 +404,15 @@ def _run(
             if left is None or _taken(left, number):
                 record = function(*own, *shared)
                 del own  # this block is freed before the next one is loaded
-                _put(parts, number, number + 1, record, n_calls)
+                if any_order and getattr(record, "any_order", False):
+                    added = _in_turn(added, Unordered(number, 1, record))
+                else:
+                    _put(parts, number, number + 1, record, n_calls)
                 del record
             else:
                 del own
                 skipped.append(number)
-    return PartialSums(n_calls, parts, tuple(skipped))
+    return PartialSums(n_calls, parts, tuple(skipped), added)
 
 
 def _still_in(left: set[int], calls: Iterable[Call], skipped: list[int]) -> Iterator[Call]:

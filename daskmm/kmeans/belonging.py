@@ -80,6 +80,10 @@ class DistanceProfile(NamedTuple):
         rows, weights = thinned(sample.rows, sample.weights, most, 0)
         same = Coordinates.identity(rows.shape[1])
         labels, smallest = nearest_of(Block(rows), same, state)
+        if rows.dtype == np.float32:
+            # Distances of copies are rounding errors of the sample.
+            rounding = np.square(np.finfo(np.float32).eps) * np.square(state.centers).sum(axis=1)
+            smallest = np.where(smallest > rounding[labels], smallest, 0.0)
         held = np.where(labels < 0, 0.0, weights)
         distances = Histogram.of(smallest, np.maximum(labels, 0), held)
         typical = distances.quantile(0.5, len(state.centers))

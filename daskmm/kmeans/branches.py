@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +62,7 @@ class Drawn:
 class DrawnRows:
     """Rows drawn of each cluster, with totals of all of its rows."""
 
+    any_order: ClassVar[bool] = True
     # Rows of several groups of blocks. They are merged only once their number has doubled, since
     # each merge copies them.
     drawn: tuple[Drawn, ...]

@@ -172,7 +172,8 @@ def _in_single(rows: FloatArray, n_cells: int, rng: np.random.Generator) -> NDAr
         some = (rows[drawn] - mean) / largest
         nearest = squared_distances(some[n_cells:], some[:n_cells]).min(axis=1)
         norms = np.einsum("ij,ij->i", z, z, dtype=np.float64)
-        return z if np.median(nearest) >= _RESOLVED * norms.max() else rows
+        resolved = np.median(nearest) >= _RESOLVED * norms.max()
+        return z if resolved else rows.astype(np.float64, copy=False)
 
 
 def _candidates_of_partition(

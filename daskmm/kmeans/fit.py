@@ -189,7 +189,7 @@ def _polished(fit: CentersFit) -> CentersFit:
     whole = len(fit.survey.core.rows) == fit.survey.n_rows
     schedule = replace(search.hard_schedule, calm=_CALM_READS)
     if whole:  # steps on the sample were steps over all rows
-        n_left = schedule.max_iter - len(runs[0].history)
+        n_left = schedule.max_iter - max(len(run.history) for run in runs)
         schedule = replace(schedule, max_iter=max(1, n_left))
     if not fit.lazy and not (whole and runs[0].converged):
         schedule = replace(schedule, relaxations=search.schedule.relaxations[-1:])

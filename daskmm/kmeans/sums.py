@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -165,6 +165,9 @@ class MeanSums(Sums):
 class CenterSums(MeanSums):
     """Sums of one start over rows, with what they say about the step."""
 
+    # Records may be added in any order, because the sums are then equal up to rounding, and the
+    # farthest rows differ only in a tie.
+    any_order: ClassVar[bool] = True
     # Σ_i v_i M_s(d_i), Σ_i v_i min_j d_ij and Σ_i v_i × the share of the nearest centre.
     objective: float
     inertia: float
@@ -224,6 +227,11 @@ class PerStart(Generic[T]):
     records: tuple[T, ...]
     # Whether records show values that are not finite, or whose squares overflow.
     shows: bool = False
+
+    @property
+    def any_order(self) -> bool:
+        """Whether all of the records may be added in any order."""
+        return all(getattr(record, "any_order", False) for record in self.records)
 
     @property
     def finite(self) -> bool | None:

@@ -33,6 +33,8 @@ def patterns(rows: NDArray) -> Iterator[tuple[NDArray[np.intp], NDArray[np.bool_
         if whole.any():
             yield part.start + np.flatnonzero(whole), np.ones(rows.shape[1], dtype=np.bool_)
         others = np.flatnonzero(~whole)
+        if not len(others):
+            continue
         bits = np.packbits(held[others], axis=1)
         _, firsts, groups = np.unique(bits, axis=0, return_index=True, return_inverse=True)
         order = np.argsort(groups.ravel(), kind="stable")

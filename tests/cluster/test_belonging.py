@@ -178,3 +178,15 @@ def test_rows_that_are_tied_at_the_limit_are_no_outliers(dtype):
     model = KMeans(1, standardize=False).fit(rows)
     for share, n_outliers in ((0.05, 0), (0.1, 6), (0.2, 6), (0.4, 30)):
         assert (model.predict(rows, outliers=share) == -1).sum() == n_outliers
+
+
+def test_copies_in_single_precision_are_no_outliers_among_many_clusters():
+    rng = np.random.default_rng(0)
+    centers = 10 * rng.normal(size=(300, 8))
+    rows = centers[rng.integers(0, 300, 9000)] + rng.normal(size=(9000, 8))
+    copies = np.repeat(10 * rng.normal(size=(30, 8)), 30, axis=0)
+    rows = np.concatenate([rows, copies]).astype(np.float32)
+    model = KMeans(330, random_state=0, n_init=1, standardize=False).fit(rows)
+    outlying = model.predict(rows, outliers=0.05) == -1
+    assert outlying.mean() <= 0.05
+    assert outlying[9000:].mean() < 0.01

@@ -35,7 +35,7 @@ from daskmm.engine.grouping import (
 )
 from daskmm.engine.merge_tree import sibling, subtree_starts
 from daskmm.engine.passes import Passes, one_blas_thread, tree_reduce, weighted_passes
-from daskmm.engine.worker_task import PartialSums, merge
+from daskmm.engine.worker_task import PartialSums, merge, n_records
 from daskmm.numerics.distortions.bregman import SquaredEuclidean
 
 
@@ -171,8 +171,7 @@ def test_threads_of_a_worker_leave_few_records(n_threads):
     workers = dict.fromkeys(("a", "b"), n_threads)
     for queues in on_all_threads(workers, n_calls, consecutive_groups).queues:
         assert len(queues) == n_threads
-        sums = [merge(PartialSums.of(call, 0, n_calls) for call in calls) for calls in queues]
-        assert max(len(each.parts) for each in sums) <= 8
+        assert max(n_records(calls, n_calls) for calls in queues) <= 8
         sizes = [len(calls) for calls in queues]
         assert max(sizes) <= 1.05 * min(sizes)
 
@@ -662,6 +661,18 @@ def test_large_blocks_and_few_small_ones_are_visited_one_by_one():
 def test_small_tables_are_visited_here_where_other_processes_would_have_to_start():
     with dask.config.set(scheduler="processes"):
         passes = Passes(row_blocks(da.from_array(rows_of(50), chunks=(10, -1))))
+        assert passes.reduce(process) == {os.getpid()}
+
+
+@pytest.mark.long
+def test_processes_are_kept_from_pass_to_pass(monkeypatch):
+    monkeypatch.setattr(passes_module, "LOADED_ONCE_BYTES", 0)
+    with dask.config.set(scheduler="processes", num_workers=2):
+        passes = Passes(row_blocks(da.ones((60, 3), chunks=(10, -1))))
+        found = [passes.reduce(process) for _ in range(4)]
+    assert os.getpid() not in set().union(*found)
+    assert len(set().union(*found)) <= 2
+    with dask.config.set(scheduler="processes"), passes.persisted("auto"):
         assert passes.reduce(process) == {os.getpid()}
 
 

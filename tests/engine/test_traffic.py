@@ -60,5 +60,6 @@ def test_a_large_state_and_its_sums_travel_few_times_per_pass(client, holder):
     assert travelled <= 4 * len(client.nthreads()) * state.centers.nbytes
     with dask.config.set(scheduler="threads"):
         expected = sums(X)
-    np.testing.assert_array_equal(found.sums, expected.sums)
-    assert found.inertia == expected.inertia
+    rtol = 0.0 if holder is None else 1e-13
+    np.testing.assert_allclose(found.sums, expected.sums, rtol=rtol, atol=100 * rtol)
+    assert found.inertia == pytest.approx(expected.inertia, rel=rtol)

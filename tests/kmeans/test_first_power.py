@@ -99,3 +99,12 @@ def test_rows_that_exceed_single_precision_once_centred_have_finite_centres():
     model = PowerKMeans(300, n_init=1, standardize=False, random_state=0)
     model.fit((3e38 * X).astype("f4"))
     assert np.isfinite(model.cluster_centers_).all()
+
+
+def test_many_clusters_of_large_values_in_single_precision_cost_what_small_ones_do():
+    rows = np.random.default_rng(0).normal(size=(6000, 8)).astype(np.float32)
+    large, small = (
+        KMeans(300, n_init=1, random_state=0, standardize=False).fit(scale * rows).inertia_
+        for scale in (np.float32(1e17), np.float32(1.0))
+    )
+    assert large / 1e34 == pytest.approx(small, rel=5e-3)

@@ -8,6 +8,7 @@ from scipy.stats import multivariate_normal
 from daskmm import GaussianMixture
 from daskmm.data.blocks import Block
 from daskmm.mixture.em import block_sums, stated
+from daskmm.numerics import gaussians_with_gaps
 from daskmm.numerics.gaussians import COVARIANCE_TYPES, Components
 from daskmm.numerics.gaussians_with_gaps import patterns
 
@@ -174,3 +175,13 @@ def test_the_number_and_the_type_are_chosen_among_rows_with_gaps():
     model.fit(X)
     assert model.n_clusters_ == 4
     assert set(model.covariance_type_bic_) == set(COVARIANCE_TYPES)
+
+
+def test_tiles_of_complete_rows_may_precede_rows_with_gaps(monkeypatch):
+    monkeypatch.setattr(gaussians_with_gaps, "ROWS_AT_ONCE", 4)
+    rows = np.arange(24.0).reshape(8, 3)
+    rows[6, 1] = np.nan
+    found = {tuple(held): list(places) for places, held in gaussians_with_gaps.patterns(rows[4:])}
+    assert found == {(True, True, True): [0, 1, 3], (True, False, True): [2]}
+    whole = [list(places) for places, held in gaussians_with_gaps.patterns(rows) if held.all()]
+    assert whole == [[0, 1, 2, 3], [4, 5, 7]]
