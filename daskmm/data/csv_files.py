@@ -39,8 +39,10 @@ _UNCOMPRESSED = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, gzip.
 _OF_BZ2 = "Invalid data stream"
 _SEPARATORS = (",", ";", "\t", "|", " ")
 _MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
-# The encoding of text that is not utf-8, which is that of Excel in western countries (cp1252).
+# The encoding of text that is not utf-8, which is that of Excel in western countries (cp1252), and
+# what is guessed of files of which some are not utf-8.
 _WESTERN = "windows-1252"
+_UTF_8_OR_WESTERN = f"utf-8 or {_WESTERN}"
 # Marks of missing values: those of R, SAS and surveys count in columns of numbers only, and those
 # of pandas in all columns.
 _NO_VALUE = ("-", "--", ".", "?", "*")
@@ -55,6 +57,8 @@ _DAY_FIRST = r"^(\d\d)\.(\d\d)\.(\d{4})"
 _OFFSET = r"([T ].*?) *(?:Z|[+-]\d\d(?::?\d\d)?)$"
 # Fewest values with a mark that may divide thousands.
 _FEW_MARKED = 3
+# Ends of multiples of an eighth.
+_EIGHTHS = ("125", "375", "625", "875")
 # A number with marks of thousands, a percent sign or a currency.
 _MARKED_NUMBER = re.compile(r"\W*(\d{1,3}([.,' ]\d{3})+([.,]\d+)?|\d+([.,]\d+)?\s*[%€$£])\W*")
 # Characters that may surround a number.
@@ -129,7 +133,7 @@ def open_csv(
     found = _told(files[0], head, separator, decimal, encoding)
     if len(files) == 1 and not fitted and not _rows_of(head, found).strip():
         raise ValueError(f"{path} has no rows below its header.")
-    kinds, words = _kinds(head, found, decimal is None)
+    kinds, words = _kinds(head, found, decimal is None and not fitted)
     used = [name for name in found.names if name not in keep] if columns is None else columns
     wanted = list(dict.fromkeys([*used, *keep]))
     refuse_unknown(path, "column", [*wanted, *categories, *dates], found.names)
@@ -220,7 +224,8 @@ def is_csv(path: str, in_folder: bool = False) -> bool:
 def estimated_rows(path: str, encoding: str | None = None) -> tuple[int | None, bool]:
     """Estimate the number of rows of csv files from their size; say whether all are gzip files.
 
-    Only the beginning of the first file is read. The number is None for other compressed files.
+    Only the beginning of the first file is read. The number is None for other compressed files, and
+    for files of unknown size.
     """
     files = _files(path)
     head, encoding = _head(files[0], encoding)
@@ -230,8 +235,12 @@ def estimated_rows(path: str, encoding: str | None = None) -> tuple[int | None, 
     zipped = all(file.lower().endswith(".gz") for file in files)
     if not lines or (any(compressed) and not zipped):
         return None, zipped
-    n_bytes: float = sum(system.size(place) for system, place in map(_system, files))
-    of_head, of_rows = (len(part.encode(encoding)) for part in (head, "".join(lines)))
+    sizes = [system.size(place) for system, place in map(_system, files)]
+    if None in sizes:  # some servers do not say it
+        return None, zipped
+    n_bytes: float = sum(sizes)
+    codec = _WESTERN if encoding == _UTF_8_OR_WESTERN else encoding
+    of_head, of_rows = (len(part.encode(codec, "replace")) for part in (head, "".join(lines)))
     if zipped:  # small files are compressed less, so headers count by their share of the text
         n_bytes *= _bytes_per_zipped_byte(files[0]) * of_rows / of_head
     else:
@@ -449,14 +458,15 @@ def _encoding_of(head: bytes) -> str:
     try:
         head.decode("utf-8")
     except UnicodeDecodeError:
-        return _WESTERN
+        return _UTF_8_OR_WESTERN
     return "utf-8"
 
 
 def _decoded(path: str, text: bytes, encoding: str) -> str:
-    if encoding == _WESTERN:  # some files of a folder may be utf-8 nevertheless
+    if encoding == _UTF_8_OR_WESTERN:
         with suppress(UnicodeDecodeError):
             return text.decode("utf-8-sig")
+        encoding = _WESTERN
     try:
         return text.decode(encoding)
     except (UnicodeDecodeError, LookupError) as error:
@@ -490,16 +500,20 @@ def _kinds(
 
     The result is "numbers", "flags" or "text" for each column and, for each column of text, its
     first value that is not a number, with the line of this value. If the decimal mark is `guessed`,
-    values in which it seems to mark thousands are no numbers.
+    values in which it seems to mark thousands are no numbers. It is the decimal mark in all columns
+    if it is that in one, and in files that are separated by commas.
     """
     rows = list(itertools.islice(_rows(_rows_of(head, format), format.separator), _HEAD_LINES))
+    mark = format.decimal
+    guessed = guessed and format.separator != ","
+    guessed = guessed and not any(_has_decimals(field, mark) for _, row in rows for field in row)
     kinds: dict[Any, str] = {}
     words: dict[Any, tuple[str, int]] = {}
     for place, name in enumerate(format.names):
         fields = [(row[place], line) for line, row in rows if place < len(row)]
-        others = [(f, line) for f, line in fields if _number(f, format.decimal) is None]
-        if guessed and not others and _marks_thousands([f for f, _ in fields], format.decimal):
-            others = [(f, line) for f, line in fields if format.decimal in f]
+        others = [(f, line) for f, line in fields if _number(f, mark) is None]
+        if guessed and not others and _marks_thousands([f for f, _ in fields], mark):
+            others = [(f, line) for f, line in fields if mark in f]
         kinds[name] = "text" if others else "numbers"
         if others and all(_value(f, "flags", "") is not None for f, _ in fields):
             kinds[name] = "flags"
@@ -509,10 +523,9 @@ def _kinds(
 
 
 def _marks_thousands(fields: Sequence[str], mark: str) -> bool:
-    """Return whether a mark seems to divide thousands: 793 and 1.234, but neither 1.23 nor 1234.
+    """Return whether a mark, with three digits after it, seems to divide thousands: 793 and 1.234.
 
-    Values of a few significant digits, such as 12.34, have different numbers of digits after the
-    decimal mark, and values of three decimals have no integers among them.
+    Values of three decimals have no integers among them, except multiples of an eighth.
     """
     numbers = [field.strip(_BLANKS).lstrip("+-") for field in fields]
     marked = [number for number in numbers if mark in number]
@@ -520,9 +533,17 @@ def _marks_thousands(fields: Sequence[str], mark: str) -> bool:
     return (
         len(marked) >= _FEW_MARKED
         and bool(whole)
-        and all(re.fullmatch(rf"[1-9]\d{{0,2}}{re.escape(mark)}\d{{3}}", one) for one in marked)
+        and not all(number.endswith(_EIGHTHS) for number in marked)
         and all(len(number) < 4 for number in whole)
     )
+
+
+def _has_decimals(field: str, mark: str) -> bool:
+    """Return whether a field is a number with a mark that divides no thousands, such as 1.23."""
+    number = field.strip(_BLANKS).lstrip("+-")
+    if mark not in number or number in _MISSING or _number(number, mark) is None:
+        return False
+    return not re.fullmatch(rf"[1-9]\d{{0,2}}{re.escape(mark)}\d{{3}}", number)
 
 
 def _lines(text: str) -> list[str]:

@@ -69,15 +69,18 @@ def write_labelled(
     then. It raises ValueError if a column has the name of the labels, "cluster", or of the names,
     or if there are more or fewer labels than rows.
     """
+    suffix = Path(path).suffix.lower()
     own = {NAME} if names is None else {NAME, CLUSTER_NAME}
-    if kept is not None and (taken := sorted(own & set(kept.columns))):
+    columns = set() if kept is None else {*kept.columns}
+    if suffix == ".csv" and index is not False:
+        columns.update((kept._meta.index if index is True else index).names)
+    if taken := sorted(own & columns):
         raise ValueError(f"The column {taken[0]!r} has the name of the labels, and cannot be kept.")
     counts, n_unlabelled, n_rows = np.zeros(0, dtype=np.int64), 0, 0
     if is_remote(path):
         whole = uploaded(str(path), "", (lambda name: not name) if replace else None)
     else:
         whole = written_whole(local_path(path), replace)
-    suffix = Path(path).suffix.lower()
     with whole as fresh:
         with _WRITERS[suffix](fresh, index is not False) as append:
             for part in _parts(labels, kept):

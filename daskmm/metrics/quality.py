@@ -7,7 +7,7 @@ in place of labels, and then measure distances as it does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
@@ -184,14 +184,34 @@ def silhouette_score(
     if model is not None:
         sampled, distances = model._distances_between(sampled_table(X, sample_size))
         _check_clusters(len(np.unique(sampled)), len(sampled))
-        apart = distances(slice(None))
-        np.fill_diagonal(apart, 0.0)  # rounding errors
-        values = silhouette_samples(apart, sampled, metric="precomputed")
+        values = _measured_silhouettes(sampled, distances)
     else:
         sample: _Sample = _reduced(_sampled, X, labels, int(sample_size)).in_order()
         _check_clusters(len(np.unique(sample.labels)), len(sample.labels))
         values = silhouette_samples(sample.rows, sample.labels, metric=metric)
     return Estimate(float(values.mean()), float(values.std() / np.sqrt(len(values))))
+
+
+def _measured_silhouettes(labels: NDArray, distances: Callable[[slice], FloatArray]) -> FloatArray:
+    """Return the silhouettes of rows, given a function for the distances of some rows to all.
+
+    It holds the distances of a slice of the rows; scikit-learn's function takes those of all rows.
+    """
+    names, own = np.unique(labels, return_inverse=True)
+    n, sizes = len(own), np.bincount(own)
+    member = csr_array((np.ones(n), (own, np.arange(n))), (len(names), n))
+    found = []
+    for start in range(0, n, step := max(1, _DISTANCES // n)):
+        apart = distances(slice(start, start + step))
+        places, mine = np.arange(len(apart)), own[start : start + step]
+        apart[places, start + places] = 0.0  # divergences are to centres inside their domain
+        sums = (member @ apart.T).T
+        inner = sums[places, mine] / np.maximum(sizes[mine] - 1, 1)
+        means = sums / sizes
+        means[places, mine] = np.inf
+        margins = relative_margins(inner, means.min(axis=1))
+        found.append(np.where(sizes[mine] > 1, margins, 0.0))
+    return np.concatenate(found)
 
 
 def sampled_table(X: Any, most: int) -> Any:

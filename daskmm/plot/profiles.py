@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import dask
+import dask.array as da
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
@@ -131,7 +132,8 @@ def _mean_and_spread(
 
 def _mean_of_rows(model: Any) -> FloatArray:
     """Return the mean of all rows; `mean_` is an origin, which is 0 for sparse rows."""
-    if not hasattr(model, "cluster_means_"):
+    of_fit = hasattr(model, "covariances_") and not hasattr(model, "updates_")
+    if of_fit or not hasattr(model, "cluster_means_"):
         return np.asarray(model.mean_)
     masses = model.cluster_sizes_[:, None] * np.nan_to_num(getattr(model, "value_shares_", 1.0))
     masses = np.broadcast_to(masses, model.cluster_means_.shape)
@@ -149,7 +151,9 @@ def _sizes(model: Any, sizes: ArrayLike | None) -> NDArray[np.int64] | None:
         labels = np.asarray(labels)  # rows without any value have the label −1
         return np.bincount(labels[labels >= 0], minlength=n_clusters_of(model))
     weights = getattr(model, "cluster_sizes_", None)
-    if weights is None or np.any(weights % 1) or weights.sum() > model.n_samples_seen_:
+    n_rows = labels.shape[0] if isinstance(labels, da.Array) else np.inf
+    n_rows = getattr(model, "n_samples_seen_", n_rows)
+    if weights is None or np.any(weights % 1) or weights.sum() > n_rows:
         return None  # the rows have sample weights
     return weights.astype(np.int64)
 

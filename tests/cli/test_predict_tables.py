@@ -456,3 +456,19 @@ def test_labels_in_csv_have_the_stored_index(tmp_path):
     found = pd.read_csv(tmp_path / "labels.csv", index_col="key")
     joined = rows.sort_index().assign(cluster=found["cluster"]).loc[rows.index, "cluster"]
     np.testing.assert_array_equal(joined, zarr.open_array(tmp_path / "run" / "labels.zarr")[:])
+
+
+@pytest.mark.parametrize(("name", "options"), [("cluster", []), ("cluster_name", ["--names"])])
+def test_an_index_with_the_name_of_the_labels_is_no_column_of_csv(
+    folder, tmp_path, capsys, name, options
+):
+    rows = people().set_index(pd.Index(np.arange(90) + 7, name=name))
+    rows.to_parquet(tmp_path / "rows.parquet")
+    command = ["predict", str(folder / "run"), str(tmp_path / "rows.parquet"), *options, "--out"]
+    assert main([*command, str(tmp_path / "labels.csv")]) == 2
+    assert f"The column '{name}' has the name of the labels" in capsys.readouterr().err
+    assert not (tmp_path / "labels.csv").exists()
+    assert main([*command, str(tmp_path / "labels.parquet")]) == 0
+    found = pd.read_parquet(tmp_path / "labels.parquet")
+    pd.testing.assert_index_equal(found.index, rows.index)
+    assert "cluster" in found

@@ -9,10 +9,11 @@ import dask
 import numpy as np
 import pandas as pd
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 
 from daskmm import KMeans, load
 from daskmm.cli.main import main
-from daskmm.data import csv_files
+from daskmm.data import csv_files, files
 from daskmm.data.files import open_data
 
 TABLE = np.round(np.random.default_rng(0).normal(size=(300, 3)), 4)
@@ -91,6 +92,22 @@ def test_a_utf8_file_among_western_ones_is_read_as_utf8(tmp_path, monkeypatch):
     assert set(found["city"]) == {"Köln"}
 
 
+def test_an_encoding_that_is_given_is_that_of_all_text(tmp_path):
+    path = tmp_path / "cities.csv"
+    FRAME[:9].assign(city="Köln").to_csv(path, index=False)
+    given = {"columns": ["height"], "keep": ["city"], "encoding": "windows-1252"}
+    assert set(read(path, **given)["city"]) == {"KÃ¶ln"}
+    assert csv_files.estimated_rows(str(path), "windows-1252") == (9, False)
+
+
+def test_rows_of_files_of_unknown_size_are_not_estimated(tmp_path, monkeypatch):
+    """Servers that send chunks do not say the size."""
+    FRAME.to_csv(tmp_path / "x.csv.gz", index=False)
+    monkeypatch.setattr(LocalFileSystem, "size", lambda *_: None)
+    assert csv_files.estimated_rows(str(tmp_path / "x.csv.gz")) == (None, True)
+    assert files.estimated_bytes(FRAME, str(tmp_path / "x.csv.gz")) == np.inf
+
+
 @pytest.mark.parametrize(("separator", "mark"), [(";", "."), (";", ","), ("\t", ".")])
 def test_integers_with_marks_of_thousands_are_refused_unless_the_mark_is_given(
     tmp_path, separator, mark
@@ -101,12 +118,13 @@ def test_integers_with_marks_of_thousands_are_refused_unless_the_mark_is_given(
     frame.to_csv(path := tmp_path / "thousands.csv", index=False, sep=separator)
     with pytest.raises(ValueError, match=r"'paid' .*without marks of thousands.*--decimal"):
         open_data(path)
-    with pytest.raises(ValueError, match=r"in these columns\. Write numbers without marks"):
-        csv_files.open_csv(str(path), ["paid"], fitted=True)
-    given = open_data(path, decimal=mark).compute()
-    np.testing.assert_array_equal(given["paid"], [float(one.replace(mark, ".")) for one in text])
+    expected = [float(one.replace(mark, ".")) for one in text]
+    fitted = csv_files.open_csv(str(path), ["paid", "age"], fitted=True)  # the fit knew the mark
+    for given in (open_data(path, decimal=mark), fitted):
+        np.testing.assert_array_equal(given.compute()["paid"], expected)
 
 
+@pytest.mark.parametrize("separator", [",", ";"])
 @pytest.mark.parametrize(
     "values",
     [
@@ -115,10 +133,22 @@ def test_integers_with_marks_of_thousands_are_refused_unless_the_mark_is_given(
         ["1.234", "5.678", "12.345", "7", "1234"],
         ["1.234", "0.678", "12.345", "2.125", "7"],
         ["1.234", "7"],
+        ["1.125", "2.375", "3", "4.625"],
     ],
 )
-def test_decimals_are_not_taken_for_thousands(tmp_path, values):
-    pd.DataFrame({"x": values, "y": 1}).to_csv(path := tmp_path / "decimals.csv", index=False)
+def test_decimals_are_not_taken_for_thousands(tmp_path, values, separator):
+    frame = pd.DataFrame({"x": values, "y": 1})
+    frame.to_csv(path := tmp_path / "decimals.csv", index=False, sep=separator)
+    np.testing.assert_array_equal(read(path)["x"], np.array(values, dtype=float))
+
+
+@pytest.mark.parametrize(("separator", "other"), [(",", "2"), (";", "2.5"), ("\t", "-0.125")])
+def test_a_mark_is_decimal_if_commas_separate_or_another_column_has_decimals(
+    tmp_path, separator, other
+):
+    values = ["1.234", "5.678", "12.345", "7"]
+    frame = pd.DataFrame({"x": values, "y": other})
+    frame.to_csv(path := tmp_path / "decimals.csv", index=False, sep=separator)
     np.testing.assert_array_equal(read(path)["x"], np.array(values, dtype=float))
 
 

@@ -16,6 +16,7 @@ from sklearn.model_selection import GridSearchCV
 from daskmm import ClusterTree, GaussianMixture, KMeans, PowerKMeans
 from daskmm.metrics import (
     calinski_harabasz_score,
+    quality,
     silhouette_score,
     simplified_silhouette_score,
 )
@@ -194,6 +195,30 @@ def test_a_model_measures_silhouettes_in_its_own_scale_whatever_its_rows_are():
     tree = ClusterTree((2, 2), random_state=0).fit(X)
     with pytest.raises(TypeError, match=r"give tree\.leaves_"):
         silhouette_score(X, tree)
+
+
+@pytest.mark.parametrize("distortion", ["euclidean", "poisson"])
+def test_silhouettes_with_a_model_hold_the_distances_of_a_slice_of_rows(monkeypatch, distortion):
+    rows = np.random.default_rng(0).poisson(3.0, size=(40, 3)).astype(float)
+    rows[0] = 60.0  # a cluster of one row
+    model = KMeans(3, distortion=distortion, random_state=0).fit(rows)
+    labels, distances = model._distances_between(rows)
+    assert 1 in np.bincount(labels)
+    apart = distances(slice(None))
+    np.fill_diagonal(apart, 0.0)
+    expected = sklearn.metrics.silhouette_samples(apart, labels, metric="precomputed")
+    sizes = []
+
+    def noted(part):
+        sizes.append(len(range(40)[part]))
+        return distances(part)
+
+    monkeypatch.setattr(quality, "_DISTANCES", 7 * 40)
+    monkeypatch.setattr(model, "_distances_between", lambda rows: (labels, noted))
+    found = silhouette_score(rows, model)
+    assert sizes == [7, 7, 7, 7, 7, 5]
+    assert found == pytest.approx(expected.mean(), abs=1e-12)
+    assert found.standard_error == pytest.approx(expected.std() / np.sqrt(40), rel=1e-9)
 
 
 @pytest.mark.parametrize("lazy", [False, True])

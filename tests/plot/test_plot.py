@@ -17,6 +17,7 @@ from sklearn.exceptions import NotFittedError
 
 from daskmm import (
     EntropyPowerKMeans,
+    GaussianMixture,
     KernelPowerKMeans,
     KMeans,
     PowerKMeans,
@@ -384,6 +385,26 @@ def test_profiles_compute_no_lazy_labels():
     fractions = np.full(300, 0.7)
     model.fit(da.from_array(X, chunks=(100, 4)), sample_weight=da.from_array(fractions, chunks=100))
     assert not plot.cluster_profiles(model).axes[1].get_visible()
+
+
+def test_profiles_of_a_lazy_fit_of_mean_shift_have_its_sizes():
+    X = np.random.default_rng(0).normal(size=(300, 3))
+    X[:120] += 9.0
+    lazy, weights = da.from_array(X, chunks=(100, 3)), da.full(300, 2.0, chunks=100)
+    model = WeightedBlurringMeanShift(random_state=0).fit(lazy)
+    assert sorted(profile_plots.Profiles.of(model).sizes) == [120, 180]
+    assert profile_plots.Profiles.of(model.fit(lazy, sample_weight=weights)).sizes is None
+
+
+def test_profiles_of_a_mixture_of_incomplete_rows_start_from_the_mean_of_their_values():
+    X = blobs(400, 3, 2)
+    X[np.random.default_rng(0).random(X.shape) < 0.2] = np.nan
+    X = X[~np.isnan(X).all(axis=1)]
+    model = GaussianMixture(2, missing="partial", random_state=0).fit(X)
+    profiles = profile_plots.Profiles.of(model)
+    assert profiles.unit == "standard deviations of the data"
+    expected = (model.means_ - np.nanmean(X, axis=0)) / np.nanstd(X, axis=0)
+    np.testing.assert_allclose(profiles.deviations, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["array", "frame", "zarr"])
