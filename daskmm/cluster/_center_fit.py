@@ -274,8 +274,8 @@ class CenterRecipe:
     def _dtype_of_sample(self, choices: Choices) -> np.dtype:
         """Return the dtype of the sample: that of all steps over many clusters, else float64.
 
-        Choices are made in float64. They take little of a fit with many clusters, while copies of
-        its sample, which has many rows, take long.
+        A sample for many clusters has many rows, and copies of it in float64 would take longer
+        than the choices that are made on it.
         """
         plain = self.model.distortion == "sqeuclidean" and choices.method.exchanges
         many = plain and choices.method.many and not isinstance(self.model.n_clusters, str)

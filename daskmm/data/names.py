@@ -67,7 +67,8 @@ def features_found(weights: NDArray[np.float64]) -> NDArray[np.int64]:
 def is_standardised(model: Any) -> bool:
     """Return whether features were divided by their standard deviations.
 
-    Where values are missing, feature weights scale features by the shares of their values, too.
+    Estimators that learn feature weights also scale features by the shares of rows that have a
+    value, and that is no standardisation.
     """
     return bool(getattr(model, "standardize", True)) and bool(np.any(model.scale_ != 1.0))
 

@@ -57,7 +57,7 @@ ALSO = [
     "test_frames.py::test_labels_of_frames_are_written_compared_and_not_pickled",
 ]
 EVERY = [*ESTIMATORS, *OTHERS]
-# Where dask does not plan queries, the quick tests of other modules have the same input.
+# The quick tests of other modules have the same input if dask does not plan queries.
 once = (lambda test: test) if IS_PLANNED else pytest.mark.long
 
 
