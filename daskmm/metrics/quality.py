@@ -320,6 +320,9 @@ def _silhouettes(
     block: int, start: int, X: Any, labels: Any, names: NDArray[np.int64], centers: FloatArray
 ) -> FloatArray:
     rows, labels = _checked(block, start, X, labels)
+    # Distances by products lose no digits near the origin.
+    origin = centers.mean(axis=0)
+    rows, centers = rows - origin, centers - origin
     own = np.searchsorted(names, labels)
     if len(labels) and (own.max() >= len(names) or (names[own] != labels).any()):
         raise ValueError(f"labels contain numbers that have no centre, such as {labels.max()}.")
