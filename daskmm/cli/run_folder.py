@@ -17,11 +17,11 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-import dask
 import numpy as np
 from numpy.typing import NDArray
 
 from daskmm import plot
+from daskmm._dask import dask
 from daskmm.cluster._fitted_centers import FittedCenters
 from daskmm.cluster._models import load
 from daskmm.cluster._monitor import Monitor
@@ -40,8 +40,8 @@ from daskmm.data.names import (
 )
 from daskmm.data.sparse import is_sparse, sparse_rows
 from daskmm.engine.labels import BLOCKS_TOGETHER, LabelWriter, label_writer
-from daskmm.engine.passes import one_blas_thread
 from daskmm.engine.resources import peak_memory_bytes
+from daskmm.engine.threads import one_blas_thread
 from daskmm.metrics.agreement import as_labels
 from daskmm.mm.checkpoint import is_checkpoint, remove_checkpoint
 from daskmm.numerics.rows import Coordinates

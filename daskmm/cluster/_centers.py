@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
@@ -26,7 +26,7 @@ from daskmm.cluster._fitting import fitting, lock_of, replace_fitted, unfitted
 from daskmm.cluster._mixed import planned
 from daskmm.cluster._nearest import NearestCenter
 from daskmm.cluster._output import labels_of_table, values_of_table
-from daskmm.cluster._parameters import METRIC, SAMPLING, Constraints, FitParameters
+from daskmm.cluster._parameters import METRIC, SAMPLING, Constraints
 from daskmm.cluster._partial_fit import name_of_call, updated_model
 from daskmm.cluster._sklearn import Interval, RealNotInt, StrOptions
 from daskmm.cluster._stability import stability
@@ -59,9 +59,13 @@ from daskmm.numerics.distortions.base import Distortion
 from daskmm.planning import Plan
 
 
+@documented
 @dataclass(eq=False, repr=False)
-class CenterParameters(FitParameters):
-    """Parameters of the estimators whose clusters are centres."""
+class CenterClusterer(NearestCenter):
+    """Base of the estimators whose clusters are centres.
+
+    A subclass defines its schedule of powers and, if it differs from power k-means, its update.
+    """
 
     n_clusters: int | str = 8
     _: KW_ONLY
@@ -81,14 +85,6 @@ class CenterParameters(FitParameters):
     trim: float = 0.0
     max_cluster_size: float | None = None
     forget: float | str | None = None
-
-
-@documented
-class CenterClusterer(CenterParameters, NearestCenter):
-    """Base of the estimators whose clusters are centres.
-
-    A subclass defines its schedule of powers and, if it differs from power k-means, its update.
-    """
 
     _parameter_constraints: ClassVar[Constraints] = {
         **MMClusterer._parameter_constraints,
@@ -119,22 +115,22 @@ class CenterClusterer(CenterParameters, NearestCenter):
     _weighs_features: ClassVar[bool] = False
 
     # Estimators that do not anneal have no parameter of this name.
-    polish: bool = True
+    polish = True
 
-    n_clusters_: int
-    n_clusters_path_: ClusterNumberPath
-    standardize_path_: ScaleChoice
-    precision_: NDArray[np.float64]
-    feature_dim_: str
-    columns_: tuple[Column, ...]
-    coordinates_: MixedCoordinates
-    distortion_: Distortion
-    value_shares_: NDArray[np.float64]
-    n_samples_seen_: int
-    updates_: Updates
-    typical_distances_: NDArray[np.float64]
-    relative_distances_: NDArray[np.float64]
-    stability_: NDArray[np.float64]
+    n_clusters_: int = field(init=False)
+    n_clusters_path_: ClusterNumberPath = field(init=False)
+    standardize_path_: ScaleChoice = field(init=False)
+    precision_: NDArray[np.float64] = field(init=False)
+    feature_dim_: str = field(init=False)
+    columns_: tuple[Column, ...] = field(init=False)
+    coordinates_: MixedCoordinates = field(init=False)
+    distortion_: Distortion = field(init=False)
+    value_shares_: NDArray[np.float64] = field(init=False)
+    n_samples_seen_: int = field(init=False)
+    updates_: Updates = field(init=False)
+    typical_distances_: NDArray[np.float64] = field(init=False)
+    relative_distances_: NDArray[np.float64] = field(init=False)
+    stability_: NDArray[np.float64] = field(init=False)
 
     @abstractmethod
     def _schedule(self, critical_power: Callable[[], float]) -> Schedule:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,14 +24,15 @@ from daskmm.kmeans.between_rows import distances_between
 # `transform` is not wrapped, since scikit-learn would compute lazy distances to make a frame of
 # them.
 @documented
-class NearestCenter(
+@dataclass(eq=False, repr=False)
+class NearestCenter(  # type: ignore[call-arg]
     ClassNamePrefixFeaturesOutMixin, TransformerMixin, MMClusterer, auto_wrap_output_keys=None
 ):
     """Base of the estimators whose clusters have centres in the space of the rows."""
 
-    cluster_centers_: NDArray[np.float64]
-    mean_: NDArray[np.float64]
-    scale_: NDArray[np.float64]
+    cluster_centers_: NDArray[np.float64] = field(init=False)
+    mean_: NDArray[np.float64] = field(init=False)
+    scale_: NDArray[np.float64] = field(init=False)
 
     def predict(self, X: Any, feature_dim: str | None = None) -> Any:
         """Predict the nearest centre of each row, in the model's distance.

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
-import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.metrics import pairwise_distances, silhouette_samples
 
+from daskmm._dask import da
 from daskmm.data.blocks import Position, as_dask_array, check_columns, is_frame, is_lazy
 from daskmm.data.foreign import unwrapped
 from daskmm.data.lazy import delayed_blocks, in_memory, sized
