@@ -42,7 +42,8 @@ from daskmm.data.mixed import Coding, expansion_of
 from daskmm.data.rasters import Raster, grid_of, pixels_of
 from daskmm.engine.first_pass import Survey, first_pass
 from daskmm.engine.first_pass import sample_size as usual_sample_size
-from daskmm.engine.passes import Passes, one_blas_thread, weighted_passes
+from daskmm.engine.passes import Passes, weighted_passes
+from daskmm.engine.threads import one_blas_thread
 from daskmm.kmeans.assignment import labels_of, training_labels
 from daskmm.kmeans.costs import CenterCosts
 from daskmm.kmeans.exchange import EXCHANGE_STEPS, FIRST_STEPS

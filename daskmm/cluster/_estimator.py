@@ -9,12 +9,12 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-import dask
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
+from daskmm._dask import is_dask_collection
 from daskmm.cluster import _models
 from daskmm.cluster._docs import documented
 from daskmm.cluster._fitting import unfitted
@@ -206,6 +206,6 @@ class MMClusterer(ClusterMixin, BaseEstimator):
         state = dict(super().__getstate__())
         state.pop("_block_labels", None)
         labels = state.get("labels_")
-        if dask.is_dask_collection(labels) or hasattr(labels, "dims"):
+        if is_dask_collection(labels) or hasattr(labels, "dims"):
             del state["labels_"]
         return state

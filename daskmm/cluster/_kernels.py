@@ -32,9 +32,10 @@ from daskmm.data.blocks import Block, Layout, as_dask_array, is_lazy
 from daskmm.data.input import by_name, read_table, read_weighted
 from daskmm.data.lazy import in_memory
 from daskmm.data.validation import check_positive_weights, check_row_count
-from daskmm.engine.distributed import computed
+from daskmm.engine.clients import computed
 from daskmm.engine.first_pass import Survey, described_data, first_pass
-from daskmm.engine.passes import Passes, one_blas_thread, weighted_passes, weights_in_memory
+from daskmm.engine.passes import Passes, weighted_passes, weights_in_memory
+from daskmm.engine.threads import one_blas_thread
 from daskmm.gram.costs import GramCosts
 from daskmm.gram.fit import MEMBERSHIPS, KernelFit
 from daskmm.gram.matrices import Grams

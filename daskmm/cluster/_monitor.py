@@ -28,7 +28,7 @@ from daskmm.cluster._findings import (
 from daskmm.cluster._fitted_centers import FittedCenters
 from daskmm.cluster._mixed import unseen_levels
 from daskmm.data.names import counted, features_named
-from daskmm.engine.passes import one_blas_thread
+from daskmm.engine.threads import one_blas_thread
 from daskmm.kmeans.drift import batch_sums
 from daskmm.numerics.drift import BatchSums, in_units, units_of
 from daskmm.numerics.forecast import ENOUGH, SEASONS, Between, Series, deviation

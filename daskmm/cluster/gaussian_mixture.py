@@ -33,7 +33,8 @@ from daskmm.cluster._warnings import (
 from daskmm.data.blocks import Layout
 from daskmm.data.errors import warn_user
 from daskmm.data.input import read_weighted
-from daskmm.engine.passes import Persist, one_blas_thread, weighted_passes
+from daskmm.engine.passes import Persist, weighted_passes
+from daskmm.engine.threads import one_blas_thread
 from daskmm.kmeans.assignment import training_labels
 from daskmm.mixture.costs import MixtureCosts
 from daskmm.mixture.em import (

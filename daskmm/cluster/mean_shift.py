@@ -7,12 +7,12 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
-import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from daskmm import planning
+from daskmm._dask import da
 from daskmm.auto.bandwidth import DEFAULT_LAM, BandwidthPath, Followed, follow_bandwidths
 from daskmm.cluster._estimator import estimator
 from daskmm.cluster._fitted_centers import FittedCenters
@@ -35,7 +35,8 @@ from daskmm.cluster._warnings import warn_convergence, warn_of_identifiers, was_
 from daskmm.data.blocks import Block, Layout
 from daskmm.data.input import read_weighted
 from daskmm.engine.first_pass import Survey, described_data, first_pass
-from daskmm.engine.passes import Passes, one_blas_thread, weighted_passes
+from daskmm.engine.passes import Passes, weighted_passes
+from daskmm.engine.threads import one_blas_thread
 from daskmm.kmeans.assignment import labels_of, training_labels
 from daskmm.kmeans.sums import CenterState
 from daskmm.mean_shift.blurring import (

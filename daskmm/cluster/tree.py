@@ -20,7 +20,7 @@ from daskmm.cluster._output import labels_of_table
 from daskmm.cluster.kmeans import KMeans
 from daskmm.cluster.power import PowerKMeans
 from daskmm.data.blocks import Block
-from daskmm.engine.passes import one_blas_thread
+from daskmm.engine.threads import one_blas_thread
 from daskmm.kmeans.assignment import labels_of
 from daskmm.kmeans.branches import divided, labels_along_tree
 from daskmm.numerics.rows import Rows

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
-import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.metrics import pairwise_distances, silhouette_samples
 
+from daskmm._dask import da
 from daskmm.data.blocks import Position, as_dask_array, check_columns, is_frame, is_lazy
 from daskmm.data.foreign import unwrapped
 from daskmm.data.lazy import delayed_blocks, in_memory, sized
@@ -320,6 +320,9 @@ def _silhouettes(
     block: int, start: int, X: Any, labels: Any, names: NDArray[np.int64], centers: FloatArray
 ) -> FloatArray:
     rows, labels = _checked(block, start, X, labels)
+    # Distances by products lose no digits near the origin.
+    origin = centers.mean(axis=0)
+    rows, centers = rows - origin, centers - origin
     own = np.searchsorted(names, labels)
     if len(labels) and (own.max() >= len(names) or (names[own] != labels).any()):
         raise ValueError(f"labels contain numbers that have no centre, such as {labels.max()}.")

@@ -254,3 +254,14 @@ def test_cubes_have_the_scores_of_their_pixels(kind, chunks):
     assert simplified_silhouette_score(data, model) == pytest.approx(
         simplified_silhouette_score(data, model.labels_, centers=model.cluster_centers_), rel=1e-6
     )
+
+
+@pytest.mark.parametrize("centers", [None, np.array([[0.1, 0.0], [0.0, 0.3], [0.2, 0.2]])])
+def test_simplified_silhouettes_are_the_same_far_from_the_origin(centers):
+    rng = np.random.default_rng(0)
+    X, labels = np.round(rng.normal(size=(30, 2)), 2) * 1e-2, rng.integers(3, size=30)
+    near = simplified_silhouette_score(X, labels, centers=centers)
+    far = simplified_silhouette_score(
+        X + 2.0**14, labels, centers=None if centers is None else centers + 2.0**14
+    )
+    assert far == pytest.approx(near, abs=1e-6)

@@ -873,7 +873,7 @@ def test_a_gram_store_for_one_fit_is_built_once(tmp_path, monkeypatch):
         return make(kernel, x, y, tile)
 
     monkeypatch.setattr(daskmm.gram.build, "kernel_tile", counted)
-    monkeypatch.setattr("daskmm.engine.passes.CPU_COUNT", 1)
+    monkeypatch.setattr("daskmm.engine.threads.cpu_count", lambda: 1)
     path = tmp_path / "c"
     with pytest.raises(KilledError):
         fitted("kernel, one start", checkpoint=path)
