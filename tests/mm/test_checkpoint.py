@@ -419,8 +419,11 @@ def test_other_data_are_refused(tmp_path, name, data, message):
     states = killed_at(tmp_path / "c", name)
     before = [state.read_bytes() for state in states]
     model = clone(MODELS[name]).set_params(checkpoint=tmp_path / "c")
-    with pytest.raises(CheckpointError, match=f"the checkpoint of another fit: .*{message}"):
+    with pytest.raises(
+        CheckpointError, match=f"the checkpoint of another fit: .*{message}"
+    ) as found:
         model.fit(data)
+    assert not getattr(found.value, "__notes__", [])  # as nothing can be resumed with these data
     assert [state.read_bytes() for state in states] == before
     assert_same_bits(fitted(name, checkpoint=tmp_path / "c"), unstopped(name))
 
