@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
-import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from daskmm import planning
+from daskmm._dask import da
 from daskmm.auto.bandwidth import DEFAULT_LAM, BandwidthPath, Followed, follow_bandwidths
-from daskmm.cluster._docs import documented
+from daskmm.cluster._estimator import estimator
 from daskmm.cluster._fitted_centers import FittedCenters
 from daskmm.cluster._fitting import fitting, set_fitted
 from daskmm.cluster._nearest import NearestCenter
 from daskmm.cluster._output import fitted_labels
-from daskmm.cluster._parameters import CHECKPOINT, FitParameters
+from daskmm.cluster._parameters import CHECKPOINT
 from daskmm.cluster._shift_fit import (
     ShiftFit,
     compression_stages,
@@ -35,7 +35,8 @@ from daskmm.cluster._warnings import warn_convergence, warn_of_identifiers, was_
 from daskmm.data.blocks import Block, Layout
 from daskmm.data.input import read_weighted
 from daskmm.engine.first_pass import Survey, described_data, first_pass
-from daskmm.engine.passes import Passes, one_blas_thread, weighted_passes
+from daskmm.engine.passes import Passes, weighted_passes
+from daskmm.engine.threads import one_blas_thread
 from daskmm.kmeans.assignment import labels_of, training_labels
 from daskmm.kmeans.sums import CenterState
 from daskmm.mean_shift.blurring import (
@@ -60,22 +61,9 @@ EXACT_ROWS = 50_000
 MICRO_CLUSTERS, MICRO_CLUSTER_BYTES = 5000, 16 << 20
 
 
+@estimator
 @dataclass(eq=False, repr=False)
-class ShiftParameters(FitParameters):
-    """Parameters of `WeightedBlurringMeanShift`."""
-
-    bandwidth: float | str = "auto"
-    lam: float | str = "auto"
-    _: KW_ONLY
-    convention: str = "auto"
-    merge_tol: float = 1e-6
-    component_tol: float = 1e-5
-    n_representatives: int | str | None = "auto"
-    standardize: bool = True
-
-
-@documented
-class WeightedBlurringMeanShift(ShiftParameters, NearestCenter):
+class WeightedBlurringMeanShift(NearestCenter):
     """Weighted blurring mean shift, which finds the number of clusters and learns feature weights.
 
     Every row moves to the mean of its neighbours, y_i ← Σ_j v_j K_ij y_j / Σ_j v_j K_ij with
@@ -224,6 +212,15 @@ class WeightedBlurringMeanShift(ShiftParameters, NearestCenter):
     clusters of section 2.3.
     """
 
+    bandwidth: float | str = "auto"
+    lam: float | str = "auto"
+    _: KW_ONLY
+    convention: str = "auto"
+    merge_tol: float = 1e-6
+    component_tol: float = 1e-5
+    n_representatives: int | str | None = "auto"
+    standardize: bool = True
+
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "bandwidth": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
         "lam": [StrOptions({"auto"}), Interval(Real, 0, np.inf, closed="right")],
@@ -243,12 +240,12 @@ class WeightedBlurringMeanShift(ShiftParameters, NearestCenter):
         **CHECKPOINT,
     }
 
-    n_clusters_: int
-    feature_weights_: NDArray[np.float64]
-    bandwidth_: float
-    bandwidth_path_: BandwidthPath
-    lam_: float
-    history_: list[BlurringRecord]  # type: ignore[assignment]
+    n_clusters_: int = field(init=False)
+    feature_weights_: NDArray[np.float64] = field(init=False)
+    bandwidth_: float = field(init=False)
+    bandwidth_path_: BandwidthPath = field(init=False)
+    lam_: float = field(init=False)
+    history_: list[BlurringRecord] = field(init=False)  # type: ignore[assignment]
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Cluster the rows of `X`.

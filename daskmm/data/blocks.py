@@ -9,12 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import dask
-import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.data.dask_private import with_lengths
+from daskmm._dask import da, is_dask_array, is_dask_collection
 from daskmm.data.grids import Grid, Window
 from daskmm.data.lazy import array_of_frame, delayed_rows, with_rows
 from daskmm.data.names import listed
@@ -108,7 +106,7 @@ class RowBlocks:
 
 def is_lazy(X: Any) -> bool:
     """Return whether `X` is a dask collection or a zarr array, whose results are lazy."""
-    return dask.is_dask_collection(X) or is_zarr(X)
+    return is_dask_collection(X) or is_zarr(X)
 
 
 def float_dtype(dtype: np.dtype) -> np.dtype:
@@ -161,6 +159,8 @@ def frame_and_weights(X: Any, sample_weight: Any) -> tuple[da.Array, da.Array]:
 
 def _frame_to_array(frame: Any) -> da.Array:
     """Return a dask DataFrame as an array, with row counts if its source has them."""
+    from daskmm.data.dask_private import with_lengths
+
     sized, lengths = with_lengths(frame)
     return array_of_frame(sized, lengths)
 
@@ -195,7 +195,7 @@ def as_dask_array(X: Any, name: str = "X") -> da.Array:
         X = _frame_to_array(X.astype(common_dtype(X.dtypes)))
     elif is_series(X):
         raise ValueError(f"Expected 2D array for {name}, got a Series instead. Use a DataFrame.")
-    if not isinstance(X, da.Array):
+    if not is_dask_array(X):
         raise TypeError(
             f"{name} must be a numpy array, a dask array or DataFrame, a pandas DataFrame or a "
             f"zarr array; got {type(X).__name__}."
@@ -311,7 +311,7 @@ def layout_of(table: NDArray | da.Array, grid: Grid | None = None, least_rows: i
     memory.
     """
     n_features = table.shape[1]
-    if isinstance(table, da.Array):
+    if is_dask_array(table):
         counts = table.chunks[0]
         rows = None if np.isnan(counts).any() else tuple(int(count) for count in counts)
         stored = stored_per_row(table)
@@ -337,7 +337,7 @@ def row_blocks(
 ) -> RowBlocks:
     """Cut a table into blocks; a dask array must have one column of blocks. See `layout_of`."""
     layout = layout_of(table, grid, least_rows)
-    if isinstance(table, da.Array):
+    if is_dask_array(table):
         return RowBlocks(table, layout, delayed_rows(table))
     return RowBlocks(table, layout, cut_rows(table, layout.rows))
 

@@ -6,15 +6,13 @@ import re
 from os import PathLike
 from typing import Any
 
-import dask.array as da
 import numpy as np
-from dask.base import get_scheduler
-from dask.delayed import Delayed
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import get_tags
 from sklearn.utils.validation import validate_data
 
+from daskmm._dask import da, is_dask_array, scheduler
 from daskmm.data.blocks import (
     as_dask_array,
     check_columns,
@@ -40,7 +38,7 @@ _OF_X = re.compile(r"\bX\b|[Ff]ound array with|Expected 2D array|[Ff]eature|Spar
 def check_synchronous() -> None:
     """Raise RuntimeError if the active dask client is asynchronous."""
     try:
-        get_scheduler(cls=Delayed)
+        scheduler()
     except RuntimeError as error:
         if "asynchronous" not in str(error):
             raise
@@ -89,7 +87,7 @@ def read_table(
         # The meta of a dask frame, an empty pandas frame, has its column names.
         names = X._meta if hasattr(X, "columns") else table
         if reset or hasattr(estimator, "feature_names_in_"):
-            names = header_of(X) if isinstance(X, da.Array) else names
+            names = header_of(X) if is_dask_array(X) else names
         validate_data(estimator, names, reset=reset, skip_check_array=True)
         return table
     if is_sparse(X):

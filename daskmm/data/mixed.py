@@ -10,9 +10,9 @@ from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from dask.base import tokenize
 from numpy.typing import NDArray
 
+from daskmm._dask import dask
 from daskmm.data.blocks import is_frame, refuse_repeated
 from daskmm.data.errors import warn_user
 from daskmm.data.foreign import are_decimals
@@ -298,7 +298,7 @@ class Coding:
     @cached_property
     def token(self) -> str:
         """Identifies equal codings for dask, which then hashes the levels once."""
-        return str(tokenize([astuple(column) for column in self.columns], self.unknown))
+        return str(dask.base.tokenize([astuple(column) for column in self.columns], self.unknown))
 
     @property
     def learned(self) -> bool:

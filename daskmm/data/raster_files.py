@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import dask.array as da
 import numpy as np
 import zarr
 
+from daskmm._dask import da
 from daskmm.data.names import refuse_unknown
 from daskmm.data.rasters import pixels_of
 from daskmm.data.variables import with_names

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm._dask import is_dask_array
 from daskmm.data.errors import warn_user
 from daskmm.data.lazy import array_inside
 
@@ -143,7 +143,7 @@ def check_chunks_of(X: Any) -> None:
 
     It warns if xarray packed the values of the array.
     """
-    if isinstance(X, da.Array):
+    if is_dask_array(X):
         X = array_inside(X)
     if is_zarr(X):
         check_chunks(X, f"X ({X.store_path})")

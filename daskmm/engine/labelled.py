@@ -9,11 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import dask
-import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm._dask import is_dask_array, is_dask_collection
 from daskmm.data.lazy import array_of_frame, delayed_blocks
 from daskmm.data.names import cell
 from daskmm.engine.frames import NAME
@@ -111,7 +110,7 @@ def _parts(labels: Any, kept: Any) -> Iterator[Any]:
     """Yield pandas frames of consecutive rows; a few partitions are computed together."""
     import pandas as pd
 
-    lazy = dask.is_dask_collection(labels)
+    lazy = is_dask_collection(labels)
     if kept is not None and lazy:
         yield from computed_in_turn(kept.assign(**{NAME: labels}).to_delayed())
     elif kept is not None:
@@ -124,7 +123,7 @@ def _parts(labels: Any, kept: Any) -> Iterator[Any]:
         if start != labels.shape[0]:
             raise ValueError(f"There are {labels.shape[0]:,} labels for {start:,} rows.")
     elif lazy:
-        array = labels if isinstance(labels, da.Array) else array_of_frame(labels)
+        array = labels if is_dask_array(labels) else array_of_frame(labels)
         for block in computed_in_turn(delayed_blocks(array).ravel()):
             yield pd.DataFrame({NAME: block})
     else:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from dask.delayed import delayed
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from daskmm._dask import dask
 from daskmm.cluster._centers import CenterClusterer
 from daskmm.cluster._fitted_centers import FittedCenters
 from daskmm.cluster._nearest import NearestCenter
@@ -22,10 +22,11 @@ from daskmm.data.errors import SparseRowsError
 from daskmm.data.input import by_name, read_table
 from daskmm.data.lazy import in_memory
 from daskmm.data.validation import checked_rows
-from daskmm.engine.distributed import computed
+from daskmm.engine.clients import computed
 from daskmm.engine.labels import BLOCKS_TOGETHER
-from daskmm.engine.passes import Passes, one_blas_thread, run_on_threads, weighted_passes
+from daskmm.engine.passes import Passes, weighted_passes
 from daskmm.engine.resources import threads_here
+from daskmm.engine.threads import one_blas_thread, run_on_threads
 from daskmm.kmeans.assignment import nearest_of, squared_distances_of
 from daskmm.kmeans.sums import CenterState
 from daskmm.numerics.distortions.bregman import SquaredEuclidean
@@ -175,8 +176,8 @@ def labelled_blocks(
     block_bytes = max(layout.rows or (1,)) * layout.bytes_per_row
     step = max(min(_TOGETHER_BYTES // max(block_bytes, 1), BLOCKS_TOGETHER), threads_here())
     passes.add(1)
-    shared = delayed(clusters, pure=False, traverse=False)
-    task = delayed(_labelled, pure=False, traverse=False)
+    shared = dask.delayed(clusters, pure=False, traverse=False)
+    task = dask.delayed(_labelled, pure=False, traverse=False)
     for first in range(0, len(calls), step):
         some = calls[first : first + step]
         with one_blas_thread():
