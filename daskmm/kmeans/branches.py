@@ -29,6 +29,9 @@ FloatArray = NDArray[np.float64]
 
 # Rows drawn per new cluster. More rows would take more memory, and hardly lower the cost of a tree.
 ROWS_PER_CLUSTER = 48
+# Starting centres are chosen among so many rows per new cluster, and at least so many in all. All
+# rows would double the time of a level, and hardly lower the cost of a tree.
+_SEED_ROWS, _LEAST_SEED_ROWS = 8, 256
 # At most _MAX_ITER hard steps divide a cluster. A relative change below _TOL ends them. They move
 # centres by _RELAXATIONS times the way to the means.
 _MAX_ITER, _TOL, _RELAXATIONS = 20, 1e-3, (1.5,)
@@ -188,15 +191,16 @@ def parts_of(
 ) -> FloatArray:
     """Return the centres of the parts of a cluster, which hard steps on its rows find.
 
-    Rows are in the coordinates of the distortion, (n_rows, n_features). There are fewer than
-    `n_parts` if fewer rows are distinct; an undivided cluster keeps its `center`.
+    Rows are in random order and in the coordinates of the distortion, (n_rows, n_features). There
+    are fewer than `n_parts` if fewer rows are distinct; an undivided cluster keeps its `center`.
     """
     distinct = distinct_rows(rows)
     if n_parts == 1 or len(distinct) <= 1:
         return center[None]
     if len(distinct) <= n_parts:
         return distortion.inside(rows[distinct].astype(np.float64))
-    (start,) = starting_rows(rows, weights, n_parts, [seed], distortion)
+    few = np.sort(distinct)[: max(_SEED_ROWS * n_parts, _LEAST_SEED_ROWS)]
+    (start,) = starting_rows(rows[few], weights[few], n_parts, [seed], distortion)
     relaxed = distortion.squared
     schedule = Schedule(
         -np.inf, max_iter=_MAX_ITER, tol=_TOL, relaxations=_RELAXATIONS if relaxed else ()
