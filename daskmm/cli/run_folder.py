@@ -143,7 +143,7 @@ def write_run(
         model.save(folder / MODEL)
         with label_writer(folder / LABELS) as writer:
             sampled = _with_clusters(_label(model, X, writer))
-        summary = summarize(model, writer.counts, source, list(notes))
+        summary = summarize(model, writer.counts, writer.n_rows, source, list(notes))
         drawn = _draw(folder, model, sampled) if pictures else []
         if report:
             page = report_page(model, summary, sampled)
@@ -334,9 +334,12 @@ def _draw(folder: Path, model: Any, sampled: Sampled | None) -> list[str]:
 
 
 def summarize(
-    model: Any, cluster_sizes: NDArray[np.int64], source: str, notes: list[str]
+    model: Any, cluster_sizes: NDArray[np.int64], n_rows: int, source: str, notes: list[str]
 ) -> dict[str, Any]:
-    """Return what a fit found, in the types of JSON; a power of −∞ (a Lloyd step) is None."""
+    """Return what a fit found, in the types of JSON; a power of −∞ (a Lloyd step) is None.
+
+    Rows without any value are in no cluster, so the sizes may add up to less than `n_rows`.
+    """
     n_clusters = n_clusters_of(model)
     sizes = np.zeros(n_clusters, dtype=np.int64)
     sizes[: len(cluster_sizes)] = cluster_sizes
@@ -350,7 +353,7 @@ def summarize(
         "input": source,
         "model": type(model).__name__,
         "parameters": {k: v for k, v in model.get_params().items() if k not in _OF_THE_FIT},
-        "n_rows": int(sizes.sum()),
+        "n_rows": n_rows,
         "n_features": model.n_features_in_,
         "feature_names": names if hasattr(model, "feature_names_in_") else None,
         "n_clusters": n_clusters,
@@ -479,6 +482,7 @@ def add_update(
             "key": key,
             "n_rows": model.updates_.keyed[key].n_rows,
             "n_rows_seen": model.n_samples_seen_,
+            "forget": model.forget,
             "cost_per_row": _cost_per_row(model),
             "cost_per_row_before": _cost_per_row(before),
             "cluster_sizes": np.rint(model.cluster_sizes_).astype(np.int64),

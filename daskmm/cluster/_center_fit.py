@@ -26,7 +26,6 @@ from daskmm.cluster._fitted_centers import (
 )
 from daskmm.cluster._fitting import attributes_of_outcome, set_fitted
 from daskmm.cluster._mixed import checked_mixed, learned_coding
-from daskmm.cluster._nearest import NearestCenter
 from daskmm.cluster._output import fitted_labels
 from daskmm.cluster._parameters import (
     anneals_on_sample,
@@ -90,7 +89,7 @@ def earlier_model(estimator: Any) -> EarlierModel | None:
     own = estimator.warm_start and "cluster_centers_" in vars(estimator)
     init = estimator.init
     model = estimator if own else init.estimator if isinstance(init, FrozenEstimator) else init
-    if not isinstance(model, NearestCenter):
+    if not hasattr(model, "_clusters"):
         return None
     check_is_fitted(model, "cluster_centers_")
     values = vars(model)
@@ -263,7 +262,7 @@ class CenterRecipe:
             with_larger=choices.method.on_sample,
             family=choices.method.family,
             partial=self.model.missing == "partial",
-            weigh_shares=self.model._weighs_shares,
+            weigh_shares=self.model._weighs_features,
             by_distance=choices.method.by_distance,
             expansion=choices.expansion,
             dtype=self._dtype_of_sample(choices),
@@ -292,7 +291,7 @@ class CenterRecipe:
             float(self.model.trim),
             choices.seeds[0],
             bool(self._scaling(choices.layout)),
-            self.model._weighs_shares,
+            self.model._weighs_features,
         )
 
     def _scaling(self, layout: Layout) -> bool | str:

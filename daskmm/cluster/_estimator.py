@@ -85,6 +85,8 @@ class MMClusterer(ClusterMixin, BaseEstimator):
     n_passes_: int = field(init=False)
     s_: float = field(init=False)
     n_features_in_: int = field(init=False)
+    mean_: NDArray[np.float64] = field(init=False)
+    scale_: NDArray[np.float64] = field(init=False)
 
     def fit_predict(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
         """Fit, and return the labels of the rows in the form that `predict` has.
@@ -93,9 +95,7 @@ class MMClusterer(ClusterMixin, BaseEstimator):
         ----------
         X : as in `fit`
             Rows to be clustered.
-        [y]
-        **fit_params
-            Further arguments of `fit`, such as `sample_weight`.
+        [y, fit_params]
 
         Returns
         -------

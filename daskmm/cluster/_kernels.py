@@ -82,6 +82,9 @@ class KernelClusterer(MMClusterer):
     n_init: int | str = "auto"
     tol: float = 1e-4
 
+    # Penalty of the kernel weights, which has no effect on a single kernel.
+    lam = 1.0
+
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **MMClusterer._parameter_constraints,
         **ANNEALING,
@@ -93,18 +96,12 @@ class KernelClusterer(MMClusterer):
     kernel_norms_: FloatArray = field(init=False)
     kernel_weights_: FloatArray = field(init=False)
     gram_: str = field(init=False)
-    mean_: FloatArray = field(init=False)
-    scale_: FloatArray = field(init=False)
     X_fit_: FloatArray = field(init=False)
     kernels_: list[Kernel] = field(init=False)
 
     @abstractmethod
     def _kernels(self, survey: Survey) -> list[Kernel]:
         """Return the kernels, to be evaluated on rows in the model's coordinates."""
-
-    @abstractmethod
-    def _penalty(self) -> float:
-        """Return λ of the kernel weights."""
 
     @abstractmethod
     def _centers(self) -> bool:
@@ -273,7 +270,7 @@ class KernelClusterer(MMClusterer):
             LANDMARKS_PER_CLUSTER * self.n_clusters,
             self.init if isinstance(self.init, str) else in_memory(self.init),
             self._schedule,
-            self._penalty(),
+            float(self.lam),
             opened.context,
         )
 

@@ -429,7 +429,7 @@ def _series(
 
 def _sums_of(model: Any, X: Any, codes: Any, feature_dim: str | None) -> dict[int, BatchSums]:
     fitted = FittedCenters.of(model, "missing" if "columns_" in vars(model) else None)
-    passes = fitted.passes(model, X, codes, feature_dim)
+    passes = fitted.passes(X, codes, feature_dim)
     with one_blas_thread(), features_named(model):
         return batch_sums(passes, fitted.coordinates, fitted.state)
 

@@ -59,7 +59,7 @@ def updated_model(
     if updates.has_gaps:
         state = replace(state, partial=True)
         update = model._later_update(state)
-    passes = fitted.passes(model, X, sample_weight, feature_dim)
+    passes = fitted.passes(X, sample_weight, feature_dim)
     with one_blas_thread(), features_named(model):
         update = replace(update, trim=float(model.trim))
         updates, after = updated(updates, passes, coordinates, state, update, key, fading)

@@ -148,7 +148,7 @@ class EntropyPowerKMeans(CenterClusterer):
         "lam": [str, Interval(Real, 0, np.inf, closed="right")],
     }
 
-    _weighs_shares = _weighs_features = True
+    _weighs_features = True
 
     feature_weights_: NDArray[np.float64] = field(init=False)
     feature_gains_: NDArray[np.float64] = field(init=False)

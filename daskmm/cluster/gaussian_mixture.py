@@ -246,8 +246,6 @@ class GaussianMixture(DensityMixin, MMClusterer):
     degrees_of_freedom_: FloatArray = field(init=False)
     converged_: bool = field(init=False)
     n_components_path_: ClusterNumberPath = field(init=False)
-    mean_: FloatArray = field(init=False)
-    scale_: FloatArray = field(init=False)
 
     def _validate_params(self) -> None:
         super()._validate_params()

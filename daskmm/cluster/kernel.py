@@ -364,9 +364,6 @@ callable
         bandwidth = root_mean_squared_distance(survey) if isinstance(own, str) else float(own)
         return [Kernel(self.kernel, bandwidth, float(self.degree), float(self.coef0))]
 
-    def _penalty(self) -> float:
-        return 1.0  # this has no effect on a single kernel
-
     def __sklearn_tags__(self) -> Tags:
         """Return the tags; a precomputed X is pairwise."""
         tags = super().__sklearn_tags__()

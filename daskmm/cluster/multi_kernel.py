@@ -115,9 +115,6 @@ class MultiKernelPowerKMeans(KernelClusterer):
     def _n_kernels(self) -> int:
         return 12 if self.kernels is None else len(self.kernels)
 
-    def _penalty(self) -> float:
-        return float(self.lam)
-
 
 def kernel_from(specification: Any, normalize: bool) -> Kernel:
     """Return the kernel of an entry of the parameter `kernels`; raise ValueError for a bad one."""

@@ -138,7 +138,7 @@ class ClusterTree(ClusterMixin, BaseEstimator):
         fitted = FittedCenters.of(root)
         state, coordinates = fitted.state, fitted.coordinates
         parents, n_leaves = [], levels[0]
-        passes = fitted.passes(root, X, sample_weight, feature_dim)
+        passes = fitted.passes(X, sample_weight, feature_dim)
         with one_blas_thread():
             for n_parts, seed in zip(levels[1:], seeds[1:], strict=False):
                 n_leaves *= n_parts

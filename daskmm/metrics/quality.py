@@ -132,7 +132,7 @@ def simplified_silhouette_score(X: Any, labels: Any, *, centers: Any = None) -> 
     if model is None:
         sums = _reduced(_silhouettes, X, labels, names, centers)
     else:
-        sums = _reduced(_model_silhouettes, model._distances_to_centers(X), None)
+        sums = _reduced(_model_silhouettes, model._clusters().unsquared_distances(X), None)
     n, total, squares = sums
     mean = total / n
     return Estimate(float(mean), float(np.sqrt(max(squares / n - mean**2, 0.0) / n)))
@@ -182,7 +182,7 @@ def silhouette_score(
     """
     X, labels, model = _with_model(X, labels)
     if model is not None:
-        sampled, distances = model._distances_between(sampled_table(X, sample_size))
+        sampled, distances = model._clusters().between(sampled_table(X, sample_size))
         _check_clusters(len(np.unique(sampled)), len(sampled))
         values = _measured_silhouettes(sampled, distances)
     else:
@@ -240,7 +240,7 @@ def _with_model(X: Any, labels: Any) -> tuple[Any, Any, Any]:
         X, labels = labels, X
     if not hasattr(labels, "predict"):
         return X, labels, None
-    if not hasattr(labels, "_distances_between"):
+    if not hasattr(labels, "_clusters"):
         tree = hasattr(labels, "leaves_")
         given = (
             "tree.leaves_" if tree else "its labels, as in silhouette_score(X, model.predict(X))"
@@ -320,6 +320,9 @@ def _silhouettes(
     block: int, start: int, X: Any, labels: Any, names: NDArray[np.int64], centers: FloatArray
 ) -> FloatArray:
     rows, labels = _checked(block, start, X, labels)
+    # Distances by products lose no digits near the origin.
+    origin = centers.mean(axis=0)
+    rows, centers = rows - origin, centers - origin
     own = np.searchsorted(names, labels)
     if len(labels) and (own.max() >= len(names) or (names[own] != labels).any()):
         raise ValueError(f"labels contain numbers that have no centre, such as {labels.max()}.")

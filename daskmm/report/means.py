@@ -78,14 +78,15 @@ def means_of(model: Any, sizes: ArrayLike, sampled: Sampled | None) -> Means | N
     """
     if not (hasattr(model, "mean_") or hasattr(model, "columns_")):
         return None
-    if not getattr(model, "trim", False):  # rows count by their sample weights
-        sizes = getattr(model, "cluster_sizes_", sizes)
-    sizes = np.asarray(sizes, dtype=np.float64)
     if sampled is not None:
         kept = sampled.labels >= 0  # rows without any value have no cluster
         sampled = Sampled(sampled.rows[kept], sampled.labels[kept])
     rows = None if sampled is None else _features_of(model, sampled.rows)
     exact = hasattr(model, "cluster_means_") and getattr(model, "distortion", None) != "cosine"
+    # Rows count by their sample weights; means of a sample have those that `trim` leaves out, too.
+    if exact or not getattr(model, "trim", False):
+        sizes = getattr(model, "cluster_sizes_", sizes)
+    sizes = np.asarray(sizes, dtype=np.float64)
     if exact or (rows is None and hasattr(model, "cluster_centers_")):
         clusters = np.array(values_of_rows(model), dtype=np.float64)
     elif sampled is None or rows is None:

@@ -162,8 +162,7 @@ def _counted(labels: Any, texts: Any, vectorizer: CountVectorizer) -> _Counts:
     held = [text for text, label in zip(texts, labels, strict=True) if label >= 0]
     names, own = np.unique(labels[labels >= 0].astype(np.int64), return_inverse=True)
     if not any(map(vectorizer.build_analyzer(), held)):  # scikit-learn refuses texts without terms
-        empty = csr_array((0, 0), dtype=np.int64)
-        return _Counts(np.empty(0, np.int64), np.empty(0, object), empty)
+        return _Counts(names, np.empty(0, object), csr_array((len(names), 0), dtype=np.int64))
     counter = clone(vectorizer)
     # A TfidfVectorizer, which is a CountVectorizer, would weigh the counts.
     counts = csr_array(CountVectorizer.fit_transform(counter, held), dtype=np.int64)

@@ -17,6 +17,7 @@ import polars as pl
 import pytest
 import scipy.sparse as sp
 import zarr
+from _shown import kept_masses
 from _support import CountingSource
 from sklearn.datasets import load_wine
 
@@ -197,7 +198,9 @@ def paragraph(tree):
 
 
 def page_of(model, X, sampled=None, notes=()):
-    summary = run_folder.summarize(model, np.bincount(model.labels_), "x", list(notes))
+    summary = run_folder.summarize(
+        model, np.bincount(model.labels_), len(model.labels_), "x", list(notes)
+    )
     return check_page(html_report.report_page(model, summary, sampled))
 
 
@@ -311,6 +314,33 @@ def test_names_and_levels_cannot_be_markup(tmp_path):
 
 
 @pytest.mark.usefixtures("without_figures")
+def test_rows_without_any_value_are_counted_beside_the_clusters(tmp_path):
+    X = table()[:, :3]
+    X[:40], X[100:160, 1] = np.nan, np.nan
+    model = KMeans(3, missing="partial", empty_rows="label", trim=0.1, random_state=0).fit(X)
+    run = write_run(tmp_path / "run", model, X)
+    assert run["n_rows"] == 240
+    assert sum(run["cluster_sizes"]) == 200
+    page = (tmp_path / "run/report.html").read_text(encoding="utf-8")
+    assert "The 240 rows form 3 clusters. Rows without any value are in none (40)." in page
+    assert re.search(r"Values are missing: \d+% of feature 1\.", page)
+    told = printing.describe_run(tmp_path, run)
+    assert "rows in no cluster, labelled -1: 40" in told
+    assert re.search(r"missing values: feature 1 \d+%", told)
+
+
+def test_means_of_a_trimmed_weighted_fit_are_those_of_the_rows_that_are_kept():
+    rng = np.random.default_rng(0)
+    X, weights = table()[:, :3], rng.integers(1, 5, 240)
+    X[:24] += 500 * rng.normal(size=(24, 3))
+    model = KMeans(4, trim=0.25, random_state=0).fit(X, sample_weight=weights)
+    own = np.linalg.norm(X - model.cluster_centers_[model.labels_], axis=1)
+    masses = kept_masses(model, weights.astype(float), own)
+    found = means_of(model, np.bincount(model.labels_), Sampled(X, model.labels_)).overall
+    np.testing.assert_allclose(found, masses @ X / masses.sum())
+
+
+@pytest.mark.usefixtures("without_figures")
 def test_one_cluster_and_one_row_have_a_report():
     for X, k in ((np.ones((1, 2)), 1), (np.arange(8.0).reshape(4, 2), 1)):
         model = KMeans(k, random_state=0).fit(X)
@@ -321,7 +351,7 @@ def test_one_cluster_and_one_row_have_a_report():
 def test_reports_draw_the_paths_of_choices():
     X = table()[:, :4] * [1, 1, 1, 20]  # whether to standardise is a question
     model = PowerKMeans("auto", standardize="auto", n_init=1, random_state=0).fit(X)
-    summary = run_folder.summarize(model, np.bincount(model.labels_), "x", [])
+    summary = run_folder.summarize(model, np.bincount(model.labels_), len(model.labels_), "x", [])
     tree = check_page(html_report.report_page(model, summary, Sampled(X, model.labels_)))
     assert "n_clusters_path" in drawn(tree)
     assert "nats on standardised features" in "".join(tree.itertext())
@@ -374,7 +404,9 @@ def wide_report():
     X = rng.normal(size=(200, 5000)).astype(np.float32)[truth]
     X += rng.normal(size=X.shape).astype(np.float32)
     model = KMeans(200, init=X[:200], max_iter=2, tol=0).fit(X)
-    summary = run_folder.summarize(model, np.bincount(model.labels_), "wide.zarr", [])
+    summary = run_folder.summarize(
+        model, np.bincount(model.labels_), len(model.labels_), "wide.zarr", []
+    )
     return html_report.report_page(model, summary, Sampled(X, model.labels_))
 
 
@@ -477,7 +509,9 @@ def test_reports_fit_the_window_of_a_browser(run_of, tmp_path, dark):
 def test_features_weighted_alike_are_not_said_to_be_none(tmp_path):
     model = EntropyPowerKMeans(4, lam=np.inf, n_init=1, random_state=0).fit(table())
     assert model.feature_weights_.tolist() == [1 / 7] * 7
-    summary = run_folder.summarize(model, np.bincount(model.labels_), "rows", [])
+    summary = run_folder.summarize(
+        model, np.bincount(model.labels_), len(model.labels_), "rows", []
+    )
     page = html_report.report_page(model, summary, None)
     text = "".join(parsed(page).itertext())
     assert "features that matterweighted alike" in text.replace("\n", "")
@@ -493,7 +527,7 @@ def test_features_weighted_alike_are_not_said_to_be_none(tmp_path):
 def test_drift_is_a_section_that_is_replaced():
     X = table()[:, :4]
     model = KMeans(2, random_state=0).fit(X)
-    summary = run_folder.summarize(model, np.bincount(model.labels_), "x", [])
+    summary = run_folder.summarize(model, np.bincount(model.labels_), len(model.labels_), "x", [])
     page = html_report.report_page(model, summary, None)
     watch = daskmm.monitor(model, X)
     for rows in (X, X + 5):
