@@ -21,7 +21,7 @@ from typing import Any
 from daskmm.numerics.options import KERNELS
 
 _SOURCES = Path(__file__).parents[1] / "cluster"
-_BASES = ("_estimator.py", "_nearest.py", "_centers.py", "_kernels.py")
+_BASES = ("_estimator.py", "_centers.py", "_kernels.py")
 # Parameters without an option: the commands set them, only a later fit in the same process needs
 # them, or they are options of 'daskmm update'.
 _LEFT_OUT = ("checkpoint", "verbose", "warm_start", "forget")

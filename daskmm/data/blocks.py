@@ -221,6 +221,10 @@ def check_dtype(dtype: np.dtype, name: str) -> None:
     """Raise ValueError if a dtype is not numeric."""
     if dtype.kind == "c":
         raise ValueError(f"Complex data not supported: {name} has dtype {dtype}.")
+    if dtype.names is not None:
+        raise ValueError(
+            f"{name} is a structured array. Convert it to a table: pandas.DataFrame({name})."
+        )
     if dtype.kind not in "fiub":
         raise ValueError(
             f"{name} has dtype {dtype}, which is not numeric. Convert it with "
@@ -233,7 +237,10 @@ def refuse_masked(array: Any, name: str, where: str = "") -> None:
     if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
         row = int(np.argwhere(np.ma.getmaskarray(array))[0, 0])
         place = f"row {row}" if not where else f"{where}, row {row} of the block"
-        raise ValueError(f"{name} has masked values ({place}). Fill them, or leave such rows out.")
+        raise ValueError(
+            f"{name} has masked values ({place}). Fill them (NaN in X counts as "
+            "missing if missing='partial'), or leave such rows out."
+        )
 
 
 def no_features(shape: Any, name: str) -> str:

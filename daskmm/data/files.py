@@ -259,7 +259,7 @@ def stored_index(path: str, frame: Any) -> Any:
         start, stop, step, name = (index[0][key] for key in ("start", "stop", "step", "name"))
         known = len(parts) == 1 and (start, step) != (0, 1) and name not in frame.columns
         return known and RangeIndex(start, stop, step, name=name)
-    return len(index) == 1 and index[0] not in frame.columns
+    return len(index) > 0 and not {*index} & {*frame.columns}
 
 
 def planned_table(

@@ -29,7 +29,7 @@ from daskmm.data.foreign import unwrapped
 from daskmm.data.rasters import Raster, in_strips, pixels_of
 from daskmm.data.sparse import NamedSparse, is_sparse, sparse_rows
 from daskmm.data.variables import header_of
-from daskmm.data.zarr_chunks import check_chunks_of
+from daskmm.data.zarr_chunks import check_chunks_of, is_zarr_group
 from daskmm.numerics.sparse_rows import SparseRows
 
 _OF_X = re.compile(r"\bX\b|[Ff]ound array with|Expected 2D array|[Ff]eature|Sparse")
@@ -72,6 +72,11 @@ def read_table(
         raise TypeError(
             "X is a path. Open it first, for instance by dask.dataframe.read_csv, read_parquet or "
             "zarr.open_array; the command `daskmm fit` takes paths."
+        )
+    if is_zarr_group(X):
+        raise TypeError(
+            "X is a zarr Group. Choose one of its arrays, such as X['name'], or open it by "
+            "xarray.open_zarr, which makes features of its arrays."
         )
     X = unwrapped(X)
     if is_lazy(X):
@@ -177,6 +182,7 @@ def read_weighted(
     would otherwise be loaded twice.
     """
     X = unwrapped(X) if reset else by_name(estimator, X)
+    _refuse_other_order(X, sample_weight)
     if isinstance(X, Raster):
         return read_table(estimator, X, reset), X.rows_of(sample_weight)
     if is_frame(X) and is_series(sample_weight):
@@ -185,6 +191,20 @@ def read_weighted(
         validate_data(estimator, X._meta, reset=reset, skip_check_array=True)
         return frame_and_weights(X, sample_weight)
     return read_table(estimator, X, reset), sample_weight
+
+
+def _refuse_other_order(X: Any, sample_weight: Any) -> None:
+    """Raise ValueError if pandas weights have the index of a pandas frame in another order."""
+    own: Any = getattr(X, "index", None)
+    other: Any = getattr(sample_weight, "index", None)
+    if not (hasattr(own, "equals") and hasattr(other, "equals")) or len(own) != len(other):
+        return
+    if not own.equals(other) and own.is_unique and own.isin(other).all():
+        raise ValueError(
+            "sample_weight has the index of X in another order. Give "
+            "sample_weight.reindex(X.index) to match weights and rows by the index, or "
+            "sample_weight.to_numpy() to match them by their order."
+        )
 
 
 def _from_objects(X: NDArray) -> NDArray[np.float64]:

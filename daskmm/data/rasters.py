@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 
 from daskmm._dask import da, is_dask_array
 from daskmm.data.blocks import check_dtype
+from daskmm.data.errors import warn_user
 from daskmm.data.grids import Grid
 from daskmm.data.variables import with_names
+from daskmm.data.zarr_chunks import packing_of
 
 # Dimension of the variables of a Dataset, as xarray's `Dataset.to_dataarray` calls it.
 _VARIABLES = "variable"
@@ -119,6 +121,8 @@ def pixels_of(X: Any, feature_dim: str | None, fitted_dim: str | None = None) ->
                 f"is a {kind}, whose columns are the features."
             )
         return X
+    for variable in X.data_vars.values() if kind == "Dataset" else [X]:
+        _warn_of_packed(variable)
     name = feature_dim or fitted_dim
     if kind == "Dataset":
         name = name or _VARIABLES
@@ -131,6 +135,17 @@ def pixels_of(X: Any, feature_dim: str | None, fitted_dim: str | None = None) ->
     if X.ndim < 2:
         raise ValueError(f"X has no dimension besides the one of the features, {name!r}.")
     return _raster(X, name)
+
+
+def _warn_of_packed(variable: Any) -> None:
+    """Warn if the values of a variable are packed, or marked as missing by a number."""
+    if packed := packing_of(variable.attrs):
+        name = "X" if variable.name is None else f"X ({variable.name})"
+        warn_user(
+            f"{name} has packed values ({packed}), which are taken as they are. Unpack them first, "
+            "by xarray.decode_cf(dataset) or rioxarray.open_rasterio(path, mask_and_scale=True).",
+            UserWarning,
+        )
 
 
 def _cube(data: Any, name: str) -> Any:
@@ -146,6 +161,8 @@ def _cube(data: Any, name: str) -> Any:
         )
     if not data.data_vars:
         raise ValueError("X is a Dataset without variables.")
+    for key, variable in data.data_vars.items():
+        check_dtype(variable.dtype, f"X[{key!r}]")
     return data.to_dataarray(dim=name)
 
 

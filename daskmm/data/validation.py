@@ -107,12 +107,22 @@ def one_dimensional(sample_weight: Any, lazy: bool) -> NDArray | da.Array:
         return array_of_frame(sample_weight)
     if not (lazy and is_dask_array(sample_weight)):
         refuse_masked(sample_weight, "sample_weight")
-        sample_weight = in_memory(sample_weight)
+        sample_weight = _numeric(in_memory(sample_weight))
     if sample_weight.ndim > 1 or (sample_weight.ndim == 0 and is_dask_array(sample_weight)):
         raise ValueError(
             f"sample_weight must be 1D, got {sample_weight.ndim}D: Sample weights must be 1D"
         )
     return sample_weight
+
+
+def _numeric(weights: NDArray) -> NDArray:
+    """Return an array of objects, such as decimals, as numbers; other arrays unchanged."""
+    if weights.dtype != object:
+        return weights
+    try:
+        return weights.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"sample_weight must be numbers: {error}") from error
 
 
 def needs_row_counts(weights: NDArray | da.Array) -> bool:

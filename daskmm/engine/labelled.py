@@ -65,16 +65,11 @@ def write_labelled(
     Return the number of rows with each label, (largest label + 1,), and of those with the label −1.
 
     It raises FileExistsError if the path exists and is not to be replaced; nothing is computed
-    then. It raises ValueError if a column has the name of the labels, "cluster", or of the names,
-    or if there are more or fewer labels than rows.
+    then. It raises ValueError for names that `refuse_taken` refuses, or if there are more or fewer
+    labels than rows.
     """
     suffix = Path(path).suffix.lower()
-    own = {NAME} if names is None else {NAME, CLUSTER_NAME}
-    columns = set() if kept is None else {*kept.columns}
-    if suffix == ".csv" and index is not False:
-        columns.update((kept._meta.index if index is True else index).names)
-    if taken := sorted(own & columns):
-        raise ValueError(f"The column {taken[0]!r} has the name of the labels, and cannot be kept.")
+    refuse_taken(kept, path, names is not None, index)
     counts, n_unlabelled, n_rows = np.zeros(0, dtype=np.int64), 0, 0
     if is_remote(path):
         whole = uploaded(str(path), "", (lambda name: not name) if replace else None)
@@ -92,6 +87,19 @@ def write_labelled(
         if as_text and suffix == ".parquet":
             _store_numbers(fresh)
     return counts, n_unlabelled
+
+
+def refuse_taken(kept: Any, path: str | Path, named: bool, index: Any = False) -> None:
+    """Raise ValueError if a column to be written beside labels has their name, or that of names.
+
+    The arguments are those of `write_labelled`; `named` says that clusters' names are written.
+    """
+    own = {NAME, CLUSTER_NAME} if named else {NAME}
+    columns = set() if kept is None else {*kept.columns}
+    if Path(path).suffix.lower() == ".csv" and index is not False:
+        columns.update((kept._meta.index if index is True else index).names)
+    if taken := sorted(own & columns):
+        raise ValueError(f"The column {taken[0]!r} has the name of the labels, and cannot be kept.")
 
 
 def is_labelled(path: str | Path) -> bool:

@@ -196,7 +196,8 @@ def _polished(fit: CentersFit) -> CentersFit:
     relaxation = schedule.relaxation(0, schedule.max_iter)
     starts = [
         Run(
-            replace(run.state.listing(), relaxation=relaxation),
+            # A run that reached `max_iter` while it was annealed has the power of its last step.
+            replace(run.state.listing(), s=-np.inf, relaxation=relaxation),
             "hard",
             last=run.last if whole else np.inf,
         )

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskmm._dask import dask
 from daskmm.cluster._centers import CenterClusterer
 from daskmm.cluster._fitted_centers import FittedCenters
-from daskmm.cluster._nearest import NearestCenter
+from daskmm.cluster.mean_shift import WeightedBlurringMeanShift
 from daskmm.cluster.tree import ClusterTree
 from daskmm.data.blocks import Block, Position, positions
 from daskmm.data.errors import SparseRowsError
@@ -54,8 +54,8 @@ class Clusters:
         """Return the clusters of an estimator of this package, or of another one with centres."""
         model = _leaves(model)
         if getattr(type(model), "predict", None) in (
-            NearestCenter.predict,
             CenterClusterer.predict,
+            WeightedBlurringMeanShift.predict,
         ):
             fitted = FittedCenters.of(model)
             if fitted.coding is not None:
