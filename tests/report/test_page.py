@@ -29,6 +29,7 @@ from daskmm import (
     KernelPowerKMeans,
     KMeans,
     PowerKMeans,
+    WeightedBlurringMeanShift,
     plot,
 )
 from daskmm.cli import printing, run_folder
@@ -226,11 +227,13 @@ def test_clusters_are_described_in_the_units_of_the_table():
 
 
 @pytest.mark.usefixtures("without_figures")
-def test_without_rows_the_columns_of_the_largest_distances_come_first():
+@pytest.mark.parametrize("standardize", ["auto", True])
+def test_without_rows_the_columns_of_the_largest_distances_come_first(standardize):
     X = np.random.default_rng(0).normal(size=(200, 5))
     X[:100, 3] += 50
     X[:100, 1] += 5
-    model = KMeans(2, trim=0.02, random_state=0).fit(X)  # trimmed fits do not keep variances
+    # Trimmed fits do not keep variances.
+    model = KMeans(2, trim=0.02, standardize=standardize, random_state=0).fit(X)
     said = paragraph(page_of(model, X))
     assert "They differ most in feature 3, feature 1 and feature " in said
     assert "similarity" not in said
@@ -327,6 +330,33 @@ def test_rows_without_any_value_are_counted_beside_the_clusters(tmp_path):
     told = printing.describe_run(tmp_path, run)
     assert "rows in no cluster, labelled -1: 40" in told
     assert re.search(r"missing values: feature 1 \d+%", told)
+
+
+@pytest.mark.usefixtures("without_figures")
+@pytest.mark.parametrize(
+    "model", [KMeans(3, distortion="manhattan"), WeightedBlurringMeanShift(bandwidth=0.05)]
+)
+def test_centres_that_are_no_means_are_called_centres(model):
+    X = np.exp(table()[:, :3] / 9)
+    model.fit(X)
+    said = " ".join(page_of(model, X).itertext())
+    assert "mean feature" not in said
+    assert "accounts for" not in said
+    center = model.cluster_centers_[np.bincount(model.labels_).argmax(), 0]
+    assert re.search(rf"{center:.1f}\d* \(centre; all clusters: ", " ".join(said.split()))
+    told = text_of(page_of(model, X, Sampled(X, model.labels_)))
+    assert "(mean; all rows: " in told
+    assert "centre with" not in told
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_directions_are_not_called_means():
+    X = 50 * np.exp(table()[:, :3] / 9)
+    model = KMeans(3, distortion="cosine", random_state=0).fit(X)
+    said = " ".join(" ".join(page_of(model, X).itertext()).split())
+    assert f"{model.cluster_means_[0].max():.2f} (direction; all clusters: " in said
+    assert "a direction with feature" in said
+    assert "mean feature" not in said
 
 
 def test_means_of_a_trimmed_weighted_fit_are_those_of_the_rows_that_are_kept():
