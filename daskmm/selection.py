@@ -11,13 +11,13 @@ from functools import partial
 from numbers import Integral
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state, check_scalar
 
+from daskmm._dask import da, is_dask_array
 from daskmm.auto import distortion as distortion_rule
 from daskmm.auto import n_clusters as number_rule
 from daskmm.auto.distortion import DistortionChoice
@@ -28,7 +28,8 @@ from daskmm.data.input import read_weighted
 from daskmm.data.lazy import in_memory
 from daskmm.engine.first_pass import Survey, first_pass
 from daskmm.engine.moments import Sample
-from daskmm.engine.passes import one_blas_thread, weighted_passes
+from daskmm.engine.passes import weighted_passes
+from daskmm.engine.threads import one_blas_thread
 from daskmm.kmeans.trials import Trials, sample_rows, spawned, thinned
 from daskmm.numerics.distortions import DISTORTIONS
 from daskmm.numerics.rows import Coordinates
@@ -304,12 +305,12 @@ def _with_column(table: NDArray | da.Array, labels: Any) -> NDArray | da.Array:
         If there is not one label per row.
     """
     dtype = float_dtype(table.dtype)
-    if not isinstance(table, da.Array):
+    if not is_dask_array(table):
         values = in_memory(labels)
         if values.shape != (len(table),):
             raise ValueError(f"labels have shape {values.shape}; X has {len(table)} rows.")
         return np.column_stack([table.astype(dtype, copy=False), values.astype(dtype)])
-    column = labels if isinstance(labels, da.Array) else da.from_array(np.asarray(labels), -1)
+    column = labels if is_dask_array(labels) else da.from_array(np.asarray(labels), -1)
     if not np.isnan([*table.shape, *column.shape]).any():
         if column.shape != table.shape[:1]:
             raise ValueError(f"labels have shape {column.shape}; X has {table.shape[0]} rows.")

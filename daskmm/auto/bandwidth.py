@@ -46,7 +46,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.engine.passes import one_blas_thread, run_on_threads
+from daskmm.engine.threads import one_blas_thread, run_on_threads
 from daskmm.kmeans.trials import thinned
 from daskmm.mean_shift.blurring import Blurred, Blurring, Rows, blur
 from daskmm.mean_shift.representatives import stragglers

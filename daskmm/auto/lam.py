@@ -46,11 +46,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from dask.base import get_scheduler
-from dask.delayed import Delayed
 from numpy.typing import NDArray
 
-from daskmm.engine.distributed import client_of
+from daskmm.engine.clients import active_client
 from daskmm.engine.moments import Sample
 from daskmm.engine.passes import tree_reduce
 from daskmm.engine.resources import threads_here
@@ -240,7 +238,7 @@ def _tried_in_parts(
     runs all tasks together.
     """
     so_far: TriedSoFar = journal.recall() or TriedSoFar(len(arguments), 0, [])
-    on_cluster = lazy and client_of(get_scheduler(cls=Delayed)) is not None
+    on_cluster = lazy and active_client() is not None
     together = len(arguments) if on_cluster else threads_here()
     while so_far.n_tried < len(arguments):
         part = arguments[so_far.n_tried :][:together]

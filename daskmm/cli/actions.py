@@ -15,10 +15,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import dask
 import zarr
 
 from daskmm import cluster, plot
+from daskmm._dask import dask
 from daskmm.cli.commands import ALL, MODELS, Interrupted, UserError
 from daskmm.cli.model_options import parameters_of
 from daskmm.cli.printing import (
@@ -60,8 +60,8 @@ from daskmm.data.files import (
 )
 from daskmm.data.mixed import columns_of
 from daskmm.data.names import n_clusters_of, printable, printable_lines
-from daskmm.engine.distributed import connected
-from daskmm.engine.labelled import is_labelled, write_labelled
+from daskmm.engine.clients import connected
+from daskmm.engine.labelled import is_labelled, refuse_taken, write_labelled
 from daskmm.engine.labels import holds_labels, write_labels
 from daskmm.engine.passes import LOADED_ONCE_BYTES
 from daskmm.mm.checkpoint import CheckpointError
@@ -238,7 +238,9 @@ def _opened_beside(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.labels is None or not (keep or is_parquet(source)):
         return {"kept": None}
     data = open_data(source, columns=[], keep=keep, **_format(arguments))
-    return _beside(data, keep, source)
+    beside = _beside(data, keep, source)
+    refuse_taken(beside["kept"], arguments.labels, arguments.names, beside["index"])
+    return beside
 
 
 def _beside(data: Any, keep: list[Any], source: str) -> dict[str, Any]:

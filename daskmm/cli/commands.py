@@ -212,25 +212,7 @@ def build_parser() -> argparse.ArgumentParser:
     demo.add_argument(
         "--out", default="daskmm-demo", metavar="DIR", help="new or empty folder (%(default)s)"
     )
-    _add_model(fit, "--out RUN ")
-    fit.add_argument("--out", required=True, metavar="RUN", help="run folder to write")
-    fit.add_argument(
-        "--no-pictures",
-        dest="pictures",
-        action="store_false",
-        help="draw no pictures; matplotlib is not needed then",
-    )
-    fit.add_argument(
-        "--report",
-        action="store_true",
-        help="also write RUN/report.html: one page in words, means, distributions and figures",
-    )
-    fit.add_argument(
-        "--labels",
-        metavar="LABELS",
-        help="also write the labels as a table, .parquet or .csv, with a column 'cluster'",
-    )
-    _add_beside(fit, "the labels of --labels")
+    _add_fit(fit)
     for command in (predict, update, inspect):
         command.add_argument("folder", metavar="RUN", help="run folder written by 'daskmm fit'")
     inspect.add_argument(
@@ -239,38 +221,8 @@ def build_parser() -> argparse.ArgumentParser:
         help="write RUN/report.html, without distributions and figures of rows: a run folder does "
         "not hold them",
     )
-    predict.add_argument("input", metavar="INPUT", help=_INPUT)
-    predict.add_argument(
-        "--out",
-        required=True,
-        metavar="LABELS",
-        help="file to write: .parquet or .csv, with a column 'cluster'; otherwise a zarr array",
-    )
-    _add_beside(predict, "the labels")
-    predict.add_argument(
-        "--outliers",
-        type=float,
-        metavar="SHARE",
-        help="label outliers -1: the rows that are farther from their centre, in units of their "
-        "cluster's median distance, than all but this share (such as .01) of the training rows; "
-        "not for kernels and mean-shift",
-    )
-    predict.add_argument(
-        "--overwrite",
-        action="store_true",
-        help="replace LABELS if it exists, as a whole and only once all labels are computed",
-    )
-    update.add_argument("input", metavar="INPUT", help=_INPUT)
-    update.add_argument(
-        "--key", metavar="NAME", help="name of these rows (default: the path of INPUT)"
-    )
-    update.add_argument(
-        "--forget",
-        type=_penalty,
-        metavar="HALF-LIFE",
-        help='number of rows, or "10 calls", after which earlier rows count half (default: they '
-        "never fade)",
-    )
+    _add_predict(predict)
+    _add_update(update)
     for command in (predict, update):
         _add_format(command)
         command.add_argument(
@@ -293,6 +245,69 @@ def build_parser() -> argparse.ArgumentParser:
             "--quiet", action="store_true", help="print warnings only, no progress and no report"
         )
     return parser
+
+
+def _add_fit(command: _Parser) -> None:
+    """Add the options of 'daskmm fit'."""
+    _add_model(command, "--out RUN ")
+    command.add_argument("--out", required=True, metavar="RUN", help="run folder to write")
+    command.add_argument(
+        "--no-pictures",
+        dest="pictures",
+        action="store_false",
+        help="draw no pictures; matplotlib is not needed then",
+    )
+    command.add_argument(
+        "--report",
+        action="store_true",
+        help="also write RUN/report.html: one page in words, means, distributions and figures",
+    )
+    command.add_argument(
+        "--labels",
+        metavar="LABELS",
+        help="also write the labels as a table, .parquet or .csv, with a column 'cluster'",
+    )
+    _add_beside(command, "the labels of --labels")
+
+
+def _add_predict(command: _Parser) -> None:
+    """Add the options of 'daskmm predict'."""
+    command.add_argument("input", metavar="INPUT", help=_INPUT)
+    command.add_argument(
+        "--out",
+        required=True,
+        metavar="LABELS",
+        help="file to write: .parquet or .csv, with a column 'cluster'; otherwise a zarr array",
+    )
+    _add_beside(command, "the labels")
+    command.add_argument(
+        "--outliers",
+        type=float,
+        metavar="SHARE",
+        help="label outliers -1: the rows that are farther from their centre, in units of their "
+        "cluster's median distance, than all but this share (such as .01) of the training rows; "
+        "not for kernels and mean-shift",
+    )
+    command.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="replace LABELS if it exists, as a whole and only once all labels are computed",
+    )
+
+
+def _add_update(command: _Parser) -> None:
+    """Add the options of 'daskmm update'."""
+    command.add_argument("input", metavar="INPUT", help=_INPUT)
+    command.add_argument(
+        "--key", metavar="NAME", help="name of these rows (default: the path of INPUT)"
+    )
+    command.add_argument(
+        "--forget",
+        type=_penalty,
+        metavar="HALF-LIFE",
+        help='number of rows, or "10 calls", after which earlier rows count half (default: they '
+        "never fade)",
+    )
 
 
 def _add_command(

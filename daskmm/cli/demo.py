@@ -9,15 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import dask
-import dask.array as da
 import numpy as np
 import zarr
-from dask.system import CPU_COUNT
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from daskmm import metrics
+from daskmm._dask import cpu_count, da, dask
 from daskmm.cli.run_folder import write_run
 from daskmm.cluster import EntropyPowerKMeans, KMeans
 from daskmm.cluster._centers import CenterClusterer
@@ -68,7 +66,7 @@ def run_demo(
     require_matplotlib()
     began = time.perf_counter()
     out = _empty_folder(Path(out), n_samples)
-    threads = min(CPU_COUNT, _MOST_THREADS)
+    threads = min(cpu_count(), _MOST_THREADS)
     say(
         f"1. Making data: {n_samples:,} rows × {_N_FEATURES} features, {N_CLUSTERS} clusters.\n"
         f"   Clusters differ in {N_INFORMATIVE} features (0 to {N_INFORMATIVE - 1}); the other "

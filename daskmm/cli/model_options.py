@@ -21,7 +21,7 @@ from typing import Any
 from daskmm.numerics.options import KERNELS
 
 _SOURCES = Path(__file__).parents[1] / "cluster"
-_BASES = ("_parameters.py", "_centers.py", "_kernels.py")
+_BASES = ("_estimator.py", "_centers.py", "_kernels.py")
 # Parameters without an option: the commands set them, only a later fit in the same process needs
 # them, or they are options of 'daskmm update'.
 _LEFT_OUT = ("checkpoint", "verbose", "warm_start", "forget")
@@ -169,11 +169,13 @@ def _metavar(words: Iterable[str]) -> str:
 def parameters_of(estimator: str) -> dict[str, Parameter]:
     """Return the parameters of an estimator, from its source."""
     defaults = {
-        line.target.id: ast.literal_eval(line.value)
+        line.target.id: line.value.value
         for source in reversed(_with_bases(estimator))
         if any("dataclass" in ast.unparse(decorator) for decorator in source.decorator_list)
         for line in source.body
-        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and line.value
+        if isinstance(line, ast.AnnAssign)
+        and isinstance(line.target, ast.Name)
+        and isinstance(line.value, ast.Constant)
     }
     return {
         name: Parameter(name, kind, defaults[name], sentence)
@@ -183,7 +185,7 @@ def parameters_of(estimator: str) -> dict[str, Parameter]:
 
 @cache
 def _sources() -> dict[str, ast.ClassDef]:
-    """Return the classes of estimators and of their parameters."""
+    """Return the classes of estimators and their bases."""
     return {
         node.name: node
         for files in ("[a-z]*.py", *_BASES)

@@ -8,6 +8,7 @@ from typing import Any
 
 from daskmm.data.names import ALIKE, counted, listed, printable, shell_word
 from daskmm.planning import Plan
+from daskmm.report.words import rows_in_no_cluster, title_of
 from daskmm.storage.readable import readable_bytes, readable_seconds, readable_share
 from daskmm.storage.remote import inside
 
@@ -43,7 +44,7 @@ def describe_update(path: str | Path, change: dict[str, Any]) -> str:
     """Describe an entry of the history of a run."""
     lines = [
         f"{printable(path)}: {_updated(change)}",
-        _cluster_sizes(change["cluster_sizes"], change["n_rows_seen"]),
+        _cluster_sizes(change["cluster_sizes"], change["forget"] is not None),
         f"cost per row: {change['cost_per_row']:.6g}, before {change['cost_per_row_before']:.6g}",
     ]
     if change["is_reference"]:
@@ -65,11 +66,9 @@ def describe_prediction(found: dict[str, Any]) -> str:
     """Describe a prediction, given labels (a path), n_rows, n_outliers and cluster_sizes."""
     lines = [
         f"{counted(found['n_rows'], 'label')} in {printable(found['labels'])}",
-        _cluster_sizes(found["cluster_sizes"], found["n_rows"] - found["n_outliers"]),
+        _cluster_sizes(found["cluster_sizes"]),
     ]
-    if found["n_outliers"]:
-        lines.append(f"rows in no cluster, labelled -1: {found['n_outliers']:,}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *_in_no_cluster(found["n_outliers"])])
 
 
 def describe_reference(watch: Any, column: str | None) -> str:
@@ -108,12 +107,14 @@ def describe_plan(found: Mapping[str, Any], model: Any, plan: Plan, note: str) -
 
 
 def _found(summary: dict[str, Any]) -> str:
+    faded = any(update["forget"] is not None for update in summary.get("updates", []))
     lines = [
         f"{counted(summary['n_clusters'], 'cluster')} of {counted(summary['n_rows'], 'row')} × "
         f"{counted(summary['n_features'], 'feature')}",
         f"{counted(summary['n_iter'], 'iteration')} over all rows, "
         f"{counted(summary['n_passes'], 'pass')}, {readable_seconds(summary['seconds'])}",
-        _cluster_sizes(summary["cluster_sizes"], summary["n_rows"]),
+        _cluster_sizes(summary["cluster_sizes"], faded),
+        *_in_no_cluster(rows_in_no_cluster(summary)),
         *_named_clusters(summary),
         *_missing(summary),
     ]
@@ -147,16 +148,19 @@ def _missing(summary: dict[str, Any]) -> list[str]:
     """List the columns with most missing values."""
     shares = summary.get("missing_shares", {})
     most = sorted(shares, key=lambda name: -shares[name])
-    said = [f"{printable(name)} {readable_share(shares[name])}" for name in most]
+    said = [f"{printable(title_of(name, summary))} {readable_share(shares[name])}" for name in most]
     return [f"missing values: {listed(said, _MOST_ITEMS)}"] if said else []
 
 
-def _cluster_sizes(sizes: list[int], n_rows: int) -> str:
-    """List the sizes; with a half-life, those of the rows that are not forgotten."""
+def _cluster_sizes(sizes: list[int], faded: bool = False) -> str:
+    """List the sizes; they may be `faded`, those of the rows that are not forgotten."""
     ordered = [f"{size:,}" for size in sorted(sizes, reverse=True)]
-    # Each faded size is rounded.
-    faded = " (earlier rows count less)" if n_rows - sum(sizes) > len(sizes) else ""
-    return f"cluster sizes{faded}, largest first: {listed(ordered, _MOST_ITEMS, ' · ')}"
+    note = " (earlier rows count less)" if faded else ""
+    return f"cluster sizes{note}, largest first: {listed(ordered, _MOST_ITEMS, ' · ')}"
+
+
+def _in_no_cluster(n_rows: int) -> list[str]:
+    return [f"rows in no cluster, labelled -1: {n_rows:,}"] if n_rows else []
 
 
 def _course(summary: dict[str, Any]) -> list[str]:

@@ -17,11 +17,11 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-import dask
 import numpy as np
 from numpy.typing import NDArray
 
 from daskmm import plot
+from daskmm._dask import dask
 from daskmm.cluster._fitted_centers import FittedCenters
 from daskmm.cluster._models import load
 from daskmm.cluster._monitor import Monitor
@@ -40,8 +40,8 @@ from daskmm.data.names import (
 )
 from daskmm.data.sparse import is_sparse, sparse_rows
 from daskmm.engine.labels import BLOCKS_TOGETHER, LabelWriter, label_writer
-from daskmm.engine.passes import one_blas_thread
 from daskmm.engine.resources import peak_memory_bytes
+from daskmm.engine.threads import one_blas_thread
 from daskmm.metrics.agreement import as_labels
 from daskmm.mm.checkpoint import is_checkpoint, remove_checkpoint
 from daskmm.numerics.rows import Coordinates
@@ -143,7 +143,7 @@ def write_run(
         model.save(folder / MODEL)
         with label_writer(folder / LABELS) as writer:
             sampled = _with_clusters(_label(model, X, writer))
-        summary = summarize(model, writer.counts, source, list(notes))
+        summary = summarize(model, writer.counts, writer.n_rows, source, list(notes))
         drawn = _draw(folder, model, sampled) if pictures else []
         if report:
             page = report_page(model, summary, sampled)
@@ -334,9 +334,12 @@ def _draw(folder: Path, model: Any, sampled: Sampled | None) -> list[str]:
 
 
 def summarize(
-    model: Any, cluster_sizes: NDArray[np.int64], source: str, notes: list[str]
+    model: Any, cluster_sizes: NDArray[np.int64], n_rows: int, source: str, notes: list[str]
 ) -> dict[str, Any]:
-    """Return what a fit found, in the types of JSON; a power of −∞ (a Lloyd step) is None."""
+    """Return what a fit found, in the types of JSON; a power of −∞ (a Lloyd step) is None.
+
+    Rows without any value are in no cluster, so the sizes may add up to less than `n_rows`.
+    """
     n_clusters = n_clusters_of(model)
     sizes = np.zeros(n_clusters, dtype=np.int64)
     sizes[: len(cluster_sizes)] = cluster_sizes
@@ -350,7 +353,7 @@ def summarize(
         "input": source,
         "model": type(model).__name__,
         "parameters": {k: v for k, v in model.get_params().items() if k not in _OF_THE_FIT},
-        "n_rows": int(sizes.sum()),
+        "n_rows": n_rows,
         "n_features": model.n_features_in_,
         "feature_names": names if hasattr(model, "feature_names_in_") else None,
         "n_clusters": n_clusters,
@@ -479,6 +482,7 @@ def add_update(
             "key": key,
             "n_rows": model.updates_.keyed[key].n_rows,
             "n_rows_seen": model.n_samples_seen_,
+            "forget": model.forget,
             "cost_per_row": _cost_per_row(model),
             "cost_per_row_before": _cost_per_row(before),
             "cluster_sizes": np.rint(model.cluster_sizes_).astype(np.int64),

@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import dask.array as da
 import numpy as np
-from dask.delayed import delayed
 from numpy.typing import NDArray
 
-from daskmm.data.blocks import is_series
+from daskmm._dask import dask, is_dask_array
+from daskmm.data.blocks import is_series, refuse_other_order
 from daskmm.data.foreign import unwrapped
 from daskmm.data.lazy import delayed_rows
-from daskmm.engine.distributed import computed
+from daskmm.engine.clients import computed
 
 _OFFSET = re.compile(r"([T ].*?) *(?:Z|[+-]\d\d(?::?\d\d)?)$")
 
@@ -34,19 +33,20 @@ def numbered_batches(X: Any, batches: Any) -> tuple[NDArray[np.int64], Any]:
         if not hasattr(X, "columns") or batches not in set(X.columns):
             raise ValueError(f"batches: X has no column {batches!r}.")
         batches = X[batches]
+    refuse_other_order(X, batches, "batches")
     if is_series(batches):
         (labels,) = computed(batches.unique())
     else:
-        batches = batches if isinstance(batches, da.Array) else np.asarray(batches)
-        blocks = delayed_rows(batches) if isinstance(batches, da.Array) else (batches,)
-        labels = np.concatenate(computed(*map(delayed(np.unique), blocks)))
+        batches = batches if is_dask_array(batches) else np.asarray(batches)
+        blocks = delayed_rows(batches) if is_dask_array(batches) else (batches,)
+        labels = np.concatenate(computed(*map(dask.delayed(np.unique), blocks)))
     labels = np.unique(np.asarray(labels))
     # All times of one day are one batch.
     numbers, places = np.unique(_numbers(labels), return_inverse=True)
     shared = labels, places.astype(np.float64) + 1.0
     if is_series(batches):
         return numbers, batches.map_partitions(_of_series, *shared, meta=(None, np.float64))
-    if isinstance(batches, da.Array):
+    if is_dask_array(batches):
         map_blocks: Any = batches.map_blocks
         return numbers, map_blocks(_of_rows, *shared, dtype=np.float64)
     return numbers, _of_rows(batches, *shared)
@@ -75,5 +75,5 @@ def _numbers(labels: NDArray) -> NDArray[np.int64]:
     except ValueError:
         days = np.array(["NaT"], dtype="datetime64[D]")
     if np.isnat(days).any():
-        raise ValueError(f"batches must be dates or whole numbers, got {labels[0]!r}.")
+        raise ValueError(f"batches must be dates or whole numbers, got {labels[0]}.")
     return days.astype(np.int64)

@@ -26,7 +26,6 @@ from daskmm.cluster._fitted_centers import (
 )
 from daskmm.cluster._fitting import attributes_of_outcome, set_fitted
 from daskmm.cluster._mixed import checked_mixed, learned_coding
-from daskmm.cluster._nearest import NearestCenter
 from daskmm.cluster._output import fitted_labels
 from daskmm.cluster._parameters import (
     anneals_on_sample,
@@ -43,7 +42,8 @@ from daskmm.data.mixed import Coding, expansion_of
 from daskmm.data.rasters import Raster, grid_of, pixels_of
 from daskmm.engine.first_pass import Survey, first_pass
 from daskmm.engine.first_pass import sample_size as usual_sample_size
-from daskmm.engine.passes import Passes, one_blas_thread, weighted_passes
+from daskmm.engine.passes import Passes, weighted_passes
+from daskmm.engine.threads import one_blas_thread
 from daskmm.kmeans.assignment import labels_of, training_labels
 from daskmm.kmeans.costs import CenterCosts
 from daskmm.kmeans.exchange import EXCHANGE_STEPS, FIRST_STEPS
@@ -89,7 +89,7 @@ def earlier_model(estimator: Any) -> EarlierModel | None:
     own = estimator.warm_start and "cluster_centers_" in vars(estimator)
     init = estimator.init
     model = estimator if own else init.estimator if isinstance(init, FrozenEstimator) else init
-    if not isinstance(model, NearestCenter):
+    if not hasattr(model, "_clusters"):
         return None
     check_is_fitted(model, "cluster_centers_")
     values = vars(model)
@@ -261,7 +261,7 @@ class CenterRecipe:
             with_larger=choices.method.on_sample,
             family=choices.method.family,
             partial=self.model.missing == "partial",
-            weigh_shares=self.model._weighs_shares,
+            weigh_shares=self.model._weighs_features,
             by_distance=choices.method.by_distance,
             expansion=choices.expansion,
             dtype=self._dtype_of_sample(choices),
@@ -290,7 +290,7 @@ class CenterRecipe:
             float(self.model.trim),
             choices.seeds[0],
             bool(self._scaling(choices.layout)),
-            self.model._weighs_shares,
+            self.model._weighs_features,
         )
 
     def _scaling(self, layout: Layout) -> bool | str:

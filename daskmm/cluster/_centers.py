@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
@@ -24,9 +24,7 @@ from daskmm.cluster._export import nearest_center_pipeline, nearest_direction_pi
 from daskmm.cluster._fitted_centers import FittedCenters
 from daskmm.cluster._fitting import fitting, lock_of, replace_fitted, unfitted
 from daskmm.cluster._mixed import planned
-from daskmm.cluster._nearest import NearestCenter
-from daskmm.cluster._output import labels_of_table, values_of_table
-from daskmm.cluster._parameters import METRIC, SAMPLING, Constraints, FitParameters
+from daskmm.cluster._parameters import METRIC, SAMPLING, Constraints
 from daskmm.cluster._partial_fit import name_of_call, updated_model
 from daskmm.cluster._sklearn import Interval, RealNotInt, StrOptions
 from daskmm.cluster._stability import stability
@@ -38,7 +36,7 @@ from daskmm.data.rasters import pixels_of
 from daskmm.data.sparse import is_sparse, taken_rows
 from daskmm.engine.first_pass import Survey
 from daskmm.engine.passes import Persist
-from daskmm.kmeans.assignment import cost, labels_of
+from daskmm.kmeans.assignment import cost
 from daskmm.kmeans.belonging import (
     MembershipPower,
     labels_within_limit,
@@ -59,14 +57,22 @@ from daskmm.numerics.distortions.base import Distortion
 from daskmm.planning import Plan
 
 
+# `transform` is not wrapped, since scikit-learn would compute lazy distances to make a frame of
+# them.
+@documented
 @dataclass(eq=False, repr=False)
-class CenterParameters(FitParameters):
-    """Parameters of the estimators whose clusters are centres."""
+class CenterClusterer(  # type: ignore[call-arg]
+    ClassNamePrefixFeaturesOutMixin, TransformerMixin, MMClusterer, auto_wrap_output_keys=None
+):
+    """Base of the estimators whose clusters are centres.
+
+    A subclass defines its schedule of powers and, if it differs from power k-means, its update.
+    """
 
     n_clusters: int | str = 8
     _: KW_ONLY
     max_clusters: int | None = None
-    init: str | ArrayLike | NearestCenter | FrozenEstimator = "k-means++"
+    init: str | ArrayLike | MMClusterer | FrozenEstimator = "k-means++"
     warm_start: bool = False
     n_init: int | str = "auto"
     sample_size: int | str | None = "auto"
@@ -82,14 +88,6 @@ class CenterParameters(FitParameters):
     max_cluster_size: float | None = None
     forget: float | str | None = None
 
-
-@documented
-class CenterClusterer(CenterParameters, NearestCenter):
-    """Base of the estimators whose clusters are centres.
-
-    A subclass defines its schedule of powers and, if it differs from power k-means, its update.
-    """
-
     _parameter_constraints: ClassVar[Constraints] = {
         **MMClusterer._parameter_constraints,
         **SAMPLING,
@@ -100,7 +98,7 @@ class CenterClusterer(CenterParameters, NearestCenter):
         "init": [
             StrOptions({"k-means++", "k-means||", "random"}),
             "array-like",
-            NearestCenter,
+            TransformerMixin,
             FrozenEstimator,
         ],
         "warm_start": ["boolean"],
@@ -113,28 +111,28 @@ class CenterClusterer(CenterParameters, NearestCenter):
             Interval(RealNotInt, 1, None, closed="left"),
         ],
     }
-    # Whether features with missing values count in distances as much as those without.
-    _weighs_shares: ClassVar[bool] = False
-    # Whether feature weights are learned.
+    # Whether feature weights are learned. Features with missing values then count in distances as
+    # much as those without.
     _weighs_features: ClassVar[bool] = False
 
     # Estimators that do not anneal have no parameter of this name.
-    polish: bool = True
+    polish = True
 
-    n_clusters_: int
-    n_clusters_path_: ClusterNumberPath
-    standardize_path_: ScaleChoice
-    precision_: NDArray[np.float64]
-    feature_dim_: str
-    columns_: tuple[Column, ...]
-    coordinates_: MixedCoordinates
-    distortion_: Distortion
-    value_shares_: NDArray[np.float64]
-    n_samples_seen_: int
-    updates_: Updates
-    typical_distances_: NDArray[np.float64]
-    relative_distances_: NDArray[np.float64]
-    stability_: NDArray[np.float64]
+    cluster_centers_: NDArray[np.float64] = field(init=False)
+    n_clusters_: int = field(init=False)
+    n_clusters_path_: ClusterNumberPath = field(init=False)
+    standardize_path_: ScaleChoice = field(init=False)
+    precision_: NDArray[np.float64] = field(init=False)
+    feature_dim_: str = field(init=False)
+    columns_: tuple[Column, ...] = field(init=False)
+    coordinates_: MixedCoordinates = field(init=False)
+    distortion_: Distortion = field(init=False)
+    value_shares_: NDArray[np.float64] = field(init=False)
+    n_samples_seen_: int = field(init=False)
+    updates_: Updates = field(init=False)
+    typical_distances_: NDArray[np.float64] = field(init=False)
+    relative_distances_: NDArray[np.float64] = field(init=False)
+    stability_: NDArray[np.float64] = field(init=False)
 
     @abstractmethod
     def _schedule(self, critical_power: Callable[[], float]) -> Schedule:
@@ -345,18 +343,48 @@ class CenterClusterer(CenterParameters, NearestCenter):
             are lazy or ``empty_rows="label"`` expects such rows.
         """
         fitted = FittedCenters.of(self, unknown).lenient
-        X = fitted.table(X, feature_dim)
-        shared = fitted.coordinates, fitted.state
         if outliers is None:
-            labels = labels_of_table(self, X, labels_of, *shared)
+            labels = fitted.labels(X, feature_dim)
             if self.empty_rows == "error":
                 warn_of_empty_rows(labels, fitted.coding is not None)
             return labels
         if not (isinstance(outliers, Real) and 0.0 < outliers < 1.0):
             raise ValueError(f"outliers must be a share between 0 and 1, got {outliers!r}.")
         limit = limit_of(self.relative_distances_, float(outliers))
-        typical = self.typical_distances_
-        return labels_of_table(self, X, labels_within_limit, *shared, typical, limit)
+        shared = self.typical_distances_, limit
+        return fitted.labels(X, feature_dim, labels_within_limit, *shared)
+
+    def transform(self, X: Any, feature_dim: str | None = None) -> Any:
+        """Compute the distances (unsquared) or divergences to the centres, in the model's scale.
+
+        Parameters
+        ----------
+        [rows_by_name, feature_dim]
+
+        Returns
+        -------
+        [distances]
+
+        Raises
+        ------
+        ValueError
+            If `set_output` asks for polars, and the input is lazy.
+        """
+        return self._clusters().distances(X, feature_dim)
+
+    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
+        """Fit, and compute the distances of the rows to the centres, as `transform` does.
+
+        Parameters
+        ----------
+        X : as in `fit`
+            Rows to be clustered.
+        [y, fit_params]
+        """
+        return self.fit(X, y, **fit_params).transform(X)
+
+    def _clusters(self) -> FittedCenters:
+        return FittedCenters.of(self).lenient
 
     def predict_proba(self, X: Any, feature_dim: str | None = None) -> Any:
         """Compute the probability of each cluster for each row.
@@ -405,11 +433,11 @@ class CenterClusterer(CenterParameters, NearestCenter):
         function: Callable[..., NDArray],
         name: str,
     ) -> Any:
-        fitted = FittedCenters.of(self).lenient
+        fitted = self._clusters()
         power = self.membership_power_ if power is None else float(power)
-        shared = fitted.coordinates, replace(fitted.state, s=power)
-        X, k = fitted.table(X, feature_dim), len(fitted.state.centers)
-        return values_of_table(self, X, function, *shared, name=name, columns=k)
+        fitted = replace(fitted, state=replace(fitted.state, s=power))
+        k = len(fitted.state.centers)
+        return fitted.values(X, feature_dim, function, name=name, columns=k)
 
     def score_samples(self, X: Any, feature_dim: str | None = None) -> Any:
         """Compute how well each row belongs to its cluster; outliers have the lowest scores.
@@ -424,9 +452,8 @@ class CenterClusterer(CenterParameters, NearestCenter):
             Minus the distance to the nearest centre (unsquared) in units of the median distance of
             that cluster's rows: −1 for a typical row.
         """
-        fitted = FittedCenters.of(self).lenient
-        shared = fitted.coordinates, fitted.state, self.typical_distances_
-        return values_of_table(self, fitted.table(X, feature_dim), scores_of, *shared, name="score")
+        typical = self.typical_distances_
+        return self._clusters().values(X, feature_dim, scores_of, typical, name="score")
 
     def bootstrap(
         self, X: Any, *, n_bootstraps: int = 20, sample_size: int = 5_000, random_state: Any = 0
@@ -481,7 +508,7 @@ class CenterClusterer(CenterParameters, NearestCenter):
             The negative of `inertia_`, for the training data.
         """
         fitted = FittedCenters.of(self)
-        passes = fitted.passes(self, X, sample_weight, feature_dim)
+        passes = fitted.passes(X, sample_weight, feature_dim)
         return -cost(passes, fitted.coordinates, fitted.state)
 
     def to_sklearn(self) -> BaseEstimator:

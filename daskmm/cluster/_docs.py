@@ -364,6 +364,17 @@ y : ignored
 sample_weight : array-like or dask Array of shape (n_samples,), optional
     Sample weights, not negative; all 1 by default.
 """,
+    "distances": """
+ndarray or dask Array of shape (n_samples, number of centres)
+    The type is float32 for float32, float16 and integers of 8 or 16 bits, and float64 otherwise.
+    The result is lazy for dask and zarr input. With ``set_output(transform="pandas")`` it is a
+    DataFrame, for lazy input a lazy dask DataFrame. A raster gives a DataArray with the dimension
+    "cluster".
+""",
+    "fit_params": """
+**fit_params
+    Further arguments of `fit`, such as `sample_weight`.
+""",
     "copies": """
 sample_weight : array-like or dask Array of shape (n_samples,), optional
     Weights, not negative; chunked in any way. A row of integer weight v counts like v copies of it.

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
-import dask
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
+from daskmm._dask import is_dask_collection
 from daskmm.cluster import _models
 from daskmm.cluster._docs import documented
 from daskmm.cluster._fitting import unfitted
 from daskmm.cluster._naming import level_shares, summary_frame
 from daskmm.cluster._output import as_asked
-from daskmm.cluster._parameters import CHECKPOINT, FitParameters, cluster_range
+from daskmm.cluster._parameters import CHECKPOINT, cluster_range
 from daskmm.cluster._sklearn import Interval, StrOptions
 from daskmm.cluster._summary import fitted_html
 from daskmm.data.blocks import Layout, layout_of
@@ -29,17 +30,38 @@ from daskmm.engine.speed import with_measured_loading
 from daskmm.mm.driver import IterationRecord
 from daskmm.planning import Plan
 
+T = TypeVar("T", bound=type)
+
 
 class _NoFields:
-    """An absent attribute: estimators have dataclasses as bases, but are not dataclasses."""
+    """An absent attribute."""
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         raise AttributeError("__dataclass_fields__")
 
 
+def estimator(cls: T) -> T:
+    """Class decorator of estimators: insert the shared texts, and hide the dataclass.
+
+    A dataclass makes the constructor of an estimator from its own parameters and those of its base.
+    dask makes tokens and copies of dataclasses from their parameters only, so it would take fitted
+    models with equal parameters for the same.
+    """
+    cls.__dataclass_fields__ = _NoFields()  # type: ignore[attr-defined]
+    return documented(cls)
+
+
 @documented
-class MMClusterer(FitParameters, ClusterMixin, BaseEstimator):
+@dataclass(eq=False, repr=False, kw_only=True)
+class MMClusterer(ClusterMixin, BaseEstimator):
     """Base of all estimators that the MM driver fits."""
+
+    max_iter: int = 300
+    random_state: Any = None
+    verbose: int = 0
+    callbacks: list[Callable[[Any], object]] | None = None
+    checkpoint: str | Path | None = None
+    checkpoint_every: int | float | str = 1
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_clusters": [Interval(Integral, 1, None, closed="left")],
@@ -53,30 +75,18 @@ class MMClusterer(FitParameters, ClusterMixin, BaseEstimator):
         **CHECKPOINT,
     }
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Hide the dataclass that makes the constructor.
-
-        dask makes the token of a dataclass from its parameters only, so fitted models with equal
-        parameters would have the same token.
-        """
-        super().__init_subclass__(**kwargs)
-        cls.__dataclass_fields__ = _NoFields()  # type: ignore[assignment]
-
-    n_clusters: Any
-    n_init: int | str
-    tol: float
-    standardize: Any
-
-    labels_: Any
-    _block_labels: Any
-    inertia_: float
-    cluster_sizes_: NDArray[np.float64]
-    objective_history_: NDArray[np.float64]
-    history_: list[IterationRecord]
-    n_iter_: int
-    n_passes_: int
-    s_: float
-    n_features_in_: int
+    labels_: Any = field(init=False)
+    _block_labels: Any = field(init=False)
+    inertia_: float = field(init=False)
+    cluster_sizes_: NDArray[np.float64] = field(init=False)
+    objective_history_: NDArray[np.float64] = field(init=False)
+    history_: list[IterationRecord] = field(init=False)
+    n_iter_: int = field(init=False)
+    n_passes_: int = field(init=False)
+    s_: float = field(init=False)
+    n_features_in_: int = field(init=False)
+    mean_: NDArray[np.float64] = field(init=False)
+    scale_: NDArray[np.float64] = field(init=False)
 
     def fit_predict(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
         """Fit, and return the labels of the rows in the form that `predict` has.
@@ -85,9 +95,7 @@ class MMClusterer(FitParameters, ClusterMixin, BaseEstimator):
         ----------
         X : as in `fit`
             Rows to be clustered.
-        [y]
-        **fit_params
-            Further arguments of `fit`, such as `sample_weight`.
+        [y, fit_params]
 
         Returns
         -------
@@ -198,6 +206,6 @@ class MMClusterer(FitParameters, ClusterMixin, BaseEstimator):
         state = dict(super().__getstate__())
         state.pop("_block_labels", None)
         labels = state.get("labels_")
-        if dask.is_dask_collection(labels) or hasattr(labels, "dims"):
+        if is_dask_collection(labels) or hasattr(labels, "dims"):
             del state["labels_"]
         return state

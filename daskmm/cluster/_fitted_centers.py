@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -13,12 +13,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskmm.auto.lam import feature_gains
 from daskmm.cluster._mixed import coded
-from daskmm.data.input import read_weighted
+from daskmm.cluster._output import distances_of_table, labels_of_table, values_of_table
+from daskmm.data.blocks import Block
+from daskmm.data.input import by_name, read_table, read_weighted
 from daskmm.data.mixed import Coding
 from daskmm.data.rasters import grid_of, pixels_of
+from daskmm.engine.frames import NAME
 from daskmm.engine.moments import Sample
 from daskmm.engine.passes import Passes, weighted_passes
+from daskmm.kmeans.assignment import labels_of, unsquared_distances_of
 from daskmm.kmeans.belonging import DistanceProfile, shares_with_value
+from daskmm.kmeans.between_rows import distances_between
 from daskmm.kmeans.sums import CenterState
 from daskmm.numerics.columns import MixedCoordinates
 from daskmm.numerics.distortions import DISTORTIONS
@@ -33,6 +38,7 @@ from daskmm.numerics.rows import (
 )
 
 FloatArray = NDArray[np.float64]
+BlockFunction = Callable[..., NDArray]
 
 # Relative error of sums of weights, and of sums whose terms cancel.
 _ROUNDING = 1e-12
@@ -40,8 +46,12 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True)
 class FittedCenters:
-    """The clusters of a fitted model, computed from its public attributes only."""
+    """The clusters of a fitted model, computed from its public attributes only.
 
+    It assigns rows to the centres and measures their distances, for the methods of models.
+    """
+
+    model: BaseEstimator
     coordinates: FeatureCoordinates
     state: CenterState  # centres and feature weights in these coordinates, and the distortion
     coding: Coding | None = None  # how mixed columns are coded; None for a table of numbers
@@ -68,7 +78,7 @@ class FittedCenters:
         state = CenterState(
             centers, -np.inf, weights, distortion, partial, gaps=gaps, offsets=offsets
         )
-        return cls(coordinates, state, _coding(values, unknown), values.get("feature_dim_"))
+        return cls(model, coordinates, state, _coding(values, unknown), values.get("feature_dim_"))
 
     @property
     def lenient(self) -> Self:
@@ -91,13 +101,52 @@ class FittedCenters:
             return coded(X, self.coding)
         return pixels_of(X, feature_dim, self.feature_dim)
 
-    def passes(
-        self, model: BaseEstimator, X: Any, sample_weight: Any, feature_dim: str | None
-    ) -> Passes:
+    def passes(self, X: Any, sample_weight: Any, feature_dim: str | None) -> Passes:
         """Return passes over a table with the features of the fit."""
         X = self.table(X, feature_dim)
-        table, weights = read_weighted(model, X, sample_weight, reset=False)
+        table, weights = read_weighted(self.model, X, sample_weight, reset=False)
         return weighted_passes(table, weights, grid_of(X), self._skipped)
+
+    def labels(
+        self, X: Any, feature_dim: str | None, function: BlockFunction = labels_of, *others: Any
+    ) -> Any:
+        """Return labels of rows by a block function with further arguments, in the form of `X`."""
+        shared = (self.coordinates, self.state, *others)
+        return labels_of_table(self.model, self.table(X, feature_dim), function, *shared)
+
+    def values(
+        self,
+        X: Any,
+        feature_dim: str | None,
+        function: BlockFunction,
+        *others: Any,
+        name: str,
+        columns: int | None = None,
+    ) -> Any:
+        """Return float64 values of rows by a block function with further arguments."""
+        shared = (self.coordinates, self.state, *others)
+        X = self.table(X, feature_dim)
+        return values_of_table(self.model, X, function, *shared, name=name, columns=columns)
+
+    def distances(self, X: Any, feature_dim: str | None) -> Any:
+        """Return the distances of rows to the centres in the form that `set_output` asks for."""
+        X = self.table(X, feature_dim)
+        return distances_of_table(self.model, X, self.coordinates, self.state)
+
+    def unsquared_distances(self, X: Any) -> Any:
+        """Return the unsquared distances of rows to the centres, for silhouettes."""
+        k = len(self.state.centers)
+        return self.values(X, None, unsquared_distances_of, name=NAME, columns=k)
+
+    def between(self, rows: Any) -> tuple[NDArray[np.int32], Callable[[slice], FloatArray]]:
+        """Return labels of rows in memory, and a function for the distances between the rows.
+
+        Rows that have no label are left out.
+        """
+        table: Any = read_table(self.model, by_name(self.model, self.table(rows)), reset=False)
+        labels = labels_of(Block(table), self.coordinates, self.state)
+        kept = labels >= 0
+        return labels[kept], distances_between(table[kept], self.coordinates, self.state)
 
 
 def _coordinates(values: Mapping[str, Any]) -> FeatureCoordinates:

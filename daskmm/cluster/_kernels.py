@@ -7,7 +7,7 @@ import logging
 import tempfile
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -24,8 +24,6 @@ from daskmm.cluster._output import fitted_labels, labels_of_table
 from daskmm.cluster._parameters import (
     ANNEALING,
     HARMONIC,
-    AnnealingParameters,
-    FitParameters,
     annealing_schedule,
 )
 from daskmm.cluster._sklearn import StrOptions
@@ -34,9 +32,10 @@ from daskmm.data.blocks import Block, Layout, as_dask_array, is_lazy
 from daskmm.data.input import by_name, read_table, read_weighted
 from daskmm.data.lazy import in_memory
 from daskmm.data.validation import check_positive_weights, check_row_count
-from daskmm.engine.distributed import computed
+from daskmm.engine.clients import computed
 from daskmm.engine.first_pass import Survey, described_data, first_pass
-from daskmm.engine.passes import Passes, one_blas_thread, weighted_passes, weights_in_memory
+from daskmm.engine.passes import Passes, weighted_passes, weights_in_memory
+from daskmm.engine.threads import one_blas_thread
 from daskmm.gram.costs import GramCosts
 from daskmm.gram.fit import MEMBERSHIPS, KernelFit
 from daskmm.gram.matrices import Grams
@@ -64,24 +63,27 @@ LANDMARKS_PER_CLUSTER = 10
 CRITICAL_MULTIPLE = 1.25
 
 
+@documented
 @dataclass(eq=False, repr=False)
-class KernelParameters(AnnealingParameters, FitParameters):
-    """Parameters of the kernel estimators."""
+class KernelClusterer(MMClusterer):
+    """Base of kernel and multi-kernel power k-means.
+
+    A subclass defines the kernels and the penalty of their weights.
+    """
 
     n_clusters: int = 8
     _: KW_ONLY
+    s0: float | str = "auto"
+    eta: float = 1.05
+    anneal_every: int = 1
+    polish: bool = True
     gram: str | Path = "auto"
     init: str | ArrayLike = "k-means++"
     n_init: int | str = "auto"
     tol: float = 1e-4
 
-
-@documented
-class KernelClusterer(KernelParameters, MMClusterer):
-    """Base of kernel and multi-kernel power k-means.
-
-    A subclass defines the kernels and the penalty of their weights.
-    """
+    # Penalty of the kernel weights, which has no effect on a single kernel.
+    lam = 1.0
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **MMClusterer._parameter_constraints,
@@ -90,22 +92,16 @@ class KernelClusterer(KernelParameters, MMClusterer):
         "gram": [str, Path],
     }
 
-    memberships_: FloatArray
-    kernel_norms_: FloatArray
-    kernel_weights_: FloatArray
-    gram_: str
-    mean_: FloatArray
-    scale_: FloatArray
-    X_fit_: FloatArray
-    kernels_: list[Kernel]
+    memberships_: FloatArray = field(init=False)
+    kernel_norms_: FloatArray = field(init=False)
+    kernel_weights_: FloatArray = field(init=False)
+    gram_: str = field(init=False)
+    X_fit_: FloatArray = field(init=False)
+    kernels_: list[Kernel] = field(init=False)
 
     @abstractmethod
     def _kernels(self, survey: Survey) -> list[Kernel]:
         """Return the kernels, to be evaluated on rows in the model's coordinates."""
-
-    @abstractmethod
-    def _penalty(self) -> float:
-        """Return λ of the kernel weights."""
 
     @abstractmethod
     def _centers(self) -> bool:
@@ -274,7 +270,7 @@ class KernelClusterer(KernelParameters, MMClusterer):
             LANDMARKS_PER_CLUSTER * self.n_clusters,
             self.init if isinstance(self.init, str) else in_memory(self.init),
             self._schedule,
-            self._penalty(),
+            float(self.lam),
             opened.context,
         )
 

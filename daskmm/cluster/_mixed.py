@@ -7,9 +7,7 @@ from functools import reduce
 from operator import add
 from typing import Any
 
-from dask.array import Array
-from dask.delayed import delayed
-
+from daskmm._dask import dask, is_dask_array
 from daskmm.data.blocks import is_frame
 from daskmm.data.errors import warn_user
 from daskmm.data.foreign import unwrapped
@@ -27,7 +25,7 @@ from daskmm.data.mixed import (
 from daskmm.data.names import listed
 from daskmm.data.sparse import has_sparse_columns
 from daskmm.data.validation import check_row_count
-from daskmm.engine.distributed import computed
+from daskmm.engine.clients import computed
 
 _PARAMETERS = {"dates", "unknown"}
 
@@ -56,7 +54,7 @@ def learned_coding(X: Any, metric_params: dict[str, Any] | None) -> tuple[Any, C
     if names := [column.source for column in columns if column.kind == "category"]:
         if is_frame(X):
             parts = enumerate(X[names].to_delayed())
-            found = computed(*(delayed(levels_in)(part, block) for block, part in parts))
+            found = computed(*(dask.delayed(levels_in)(part, block) for block, part in parts))
         else:
             check_row_count(len(X), 1)
             found = (levels_in(X[names]),)
@@ -91,7 +89,7 @@ def planned(X: Any, metric_params: dict[str, Any] | None) -> Any:
 
     An array counts as a frame that has been coded. Columns that a fit would refuse raise its error.
     """
-    if isinstance(X, Array):
+    if is_dask_array(X):
         return X
     return to_be_coded(_frame(X), (metric_params or {}).get("dates", ()))
 
@@ -119,5 +117,5 @@ def unseen_levels(X: Any, columns: tuple[Column, ...]) -> dict[tuple[str, Any], 
     X = _frame(X)
     if not is_frame(X):
         return unseen_in(X, columns)
-    found = computed(*(delayed(unseen_in)(part, columns) for part in X[names].to_delayed()))
+    found = computed(*(dask.delayed(unseen_in)(part, columns) for part in X[names].to_delayed()))
     return reduce(add, found, Counter[tuple[str, Any]]())

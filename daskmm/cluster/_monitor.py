@@ -28,7 +28,7 @@ from daskmm.cluster._findings import (
 from daskmm.cluster._fitted_centers import FittedCenters
 from daskmm.cluster._mixed import unseen_levels
 from daskmm.data.names import counted, features_named
-from daskmm.engine.passes import one_blas_thread
+from daskmm.engine.threads import one_blas_thread
 from daskmm.kmeans.drift import batch_sums
 from daskmm.numerics.drift import BatchSums, in_units, units_of
 from daskmm.numerics.forecast import ENOUGH, SEASONS, Between, Series, deviation
@@ -429,7 +429,7 @@ def _series(
 
 def _sums_of(model: Any, X: Any, codes: Any, feature_dim: str | None) -> dict[int, BatchSums]:
     fitted = FittedCenters.of(model, "missing" if "columns_" in vars(model) else None)
-    passes = fitted.passes(model, X, codes, feature_dim)
+    passes = fitted.passes(X, codes, feature_dim)
     with one_blas_thread(), features_named(model):
         return batch_sums(passes, fitted.coordinates, fitted.state)
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -56,32 +54,6 @@ _LARGEST_LOG = 600.0
 # recombining: this lowers the cost of unequal or heavy-tailed clusters by 1 to 4 %, but not at all
 # with 12 clusters (tests/benchmarks/README.md).
 _WORTH_RECOMBINING = 16
-
-
-@dataclass(eq=False, repr=False, kw_only=True)
-class FitParameters:
-    """Parameters of all estimators.
-
-    Estimators get their constructors from dataclasses such as this one, so that parameters and
-    defaults that they share are written once.
-    """
-
-    max_iter: int = 300
-    random_state: Any = None
-    verbose: int = 0
-    callbacks: list[Callable[[Any], object]] | None = None
-    checkpoint: str | Path | None = None
-    checkpoint_every: int | float | str = 1
-
-
-@dataclass(eq=False, repr=False, kw_only=True)
-class AnnealingParameters:
-    """Parameters of the estimators that anneal."""
-
-    s0: float | str = "auto"
-    eta: float = 1.05
-    anneal_every: int = 1
-    polish: bool = True
 
 
 def annealing_schedule(

@@ -18,7 +18,7 @@ from daskmm.cluster._fitted_centers import (
 from daskmm.cluster._fitting import drop_labels, replace_fitted, set_fitted, unfitted
 from daskmm.cluster._naming import value_shares
 from daskmm.data.names import features_named
-from daskmm.engine.passes import one_blas_thread
+from daskmm.engine.threads import one_blas_thread
 from daskmm.kmeans.incremental import Fading, Updates, record_of_fit, updated
 from daskmm.kmeans.renewal import Reservoir, capacity
 from daskmm.kmeans.sums import CenterState
@@ -60,7 +60,7 @@ def updated_model(
     if updates.has_gaps:
         state = replace(state, partial=True)
         update = model._later_update(state)
-    passes = fitted.passes(model, X, sample_weight, feature_dim)
+    passes = fitted.passes(X, sample_weight, feature_dim)
     with one_blas_thread(), features_named(model):
         update = replace(update, trim=float(model.trim))
         updates, after = updated(updates, passes, coordinates, state, update, key, fading)

@@ -10,7 +10,8 @@ from daskmm.cluster._fitting import drop_labels, replace_fitted, set_fitted, unf
 from daskmm.cluster._partial_fit import half_life
 from daskmm.data.input import read_weighted
 from daskmm.data.names import features_named
-from daskmm.engine.passes import one_blas_thread, weighted_passes
+from daskmm.engine.passes import weighted_passes
+from daskmm.engine.threads import one_blas_thread
 from daskmm.mixture.em import MixtureState
 from daskmm.mixture.incremental import EMRecord, after_records, record_of
 from daskmm.mm.keyed_records import KeyedRecords

@@ -1,18 +1,36 @@
 """Names of scikit-learn that are not public: constraints of parameters, and containers of output.
 
-They are imported in this module only, and were checked with scikit-learn 1.6 to 1.9. scikit-learn's
+They are used in this module only, and were checked with scikit-learn 1.6 to 1.9. scikit-learn's
 own estimators use these constraints, so bad values are reported in the same words, and use the same
 functions to make frames of transformed arrays.
 """
 
-from typing import Any
+from typing import Any, TypeVar
 
 from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
 from sklearn.utils._set_output import _get_output_config, _wrap_data_with_container
 
 from daskmm.data.sparse import NamedSparse
 
-__all__ = ["Interval", "RealNotInt", "StrOptions", "output_container", "wrap_output"]
+__all__ = [
+    "Interval",
+    "RealNotInt",
+    "StrOptions",
+    "output_container",
+    "with_set_output",
+    "wrap_output",
+]
+
+T = TypeVar("T", bound=type)
+
+
+def with_set_output(cls: T) -> T:
+    """Class decorator: add `set_output` to a class whose `transform` scikit-learn does not wrap.
+
+    The wrapper would compute lazy distances. Without it, only subclasses have the method.
+    """
+    cls._sklearn_auto_wrap_output_keys = {"transform"}  # type: ignore[attr-defined]
+    return cls
 
 
 def output_container(estimator: Any) -> str:

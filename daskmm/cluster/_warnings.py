@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from dask.base import is_dask_collection
 from sklearn.exceptions import ConvergenceWarning
 
+from daskmm._dask import is_dask_collection
 from daskmm.data.errors import warn_user
 from daskmm.data.names import counted, feature_names, listed
 from daskmm.mm.context import FitContext

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -14,11 +14,10 @@ from daskmm.auto.lam import LamPath, follow_lam, given_lam
 from daskmm.auto.rare import without_rare
 from daskmm.auto.related import without_unrelated
 from daskmm.cluster._center_fit import some_clusters
-from daskmm.cluster._centers import CenterClusterer, CenterParameters
-from daskmm.cluster._docs import documented
+from daskmm.cluster._centers import CenterClusterer
+from daskmm.cluster._estimator import estimator
 from daskmm.cluster._parameters import (
     ANNEALING,
-    AnnealingParameters,
     Constraints,
     annealing_schedule,
     cluster_range,
@@ -36,16 +35,9 @@ AUTO_LAM = 0.5
 CRITICAL_MULTIPLE = 1.25
 
 
+@estimator
 @dataclass(eq=False, repr=False, kw_only=True)
-class EntropyParameters(AnnealingParameters, CenterParameters):
-    """Parameters of `EntropyPowerKMeans`."""
-
-    lam: float | str = "auto"
-    standardize: bool = True
-
-
-@documented
-class EntropyPowerKMeans(EntropyParameters, CenterClusterer):
+class EntropyPowerKMeans(CenterClusterer):
     """Entropy-weighted power k-means: learns which features make the clusters.
 
     The estimator minimises, while s falls,
@@ -141,6 +133,13 @@ class EntropyPowerKMeans(EntropyParameters, CenterClusterer):
     objective (7), centres (10), weights (11), Algorithm 1.
     """
 
+    s0: float | str = "auto"
+    eta: float = 1.05
+    anneal_every: int = 1
+    polish: bool = True
+    lam: float | str = "auto"
+    standardize: bool = True
+
     _parameter_constraints: ClassVar[Constraints] = {
         **CenterClusterer._parameter_constraints,
         **ANNEALING,
@@ -149,12 +148,12 @@ class EntropyPowerKMeans(EntropyParameters, CenterClusterer):
         "lam": [str, Interval(Real, 0, np.inf, closed="right")],
     }
 
-    _weighs_shares = _weighs_features = True
+    _weighs_features = True
 
-    feature_weights_: NDArray[np.float64]
-    feature_gains_: NDArray[np.float64]
-    lam_: float
-    lam_path_: LamPath
+    feature_weights_: NDArray[np.float64] = field(init=False)
+    feature_gains_: NDArray[np.float64] = field(init=False)
+    lam_: float = field(init=False)
+    lam_path_: LamPath = field(init=False)
 
     def _validate_params(self) -> None:
         super()._validate_params()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
@@ -17,12 +17,11 @@ from sklearn.utils.validation import check_is_fitted
 from daskmm import planning
 from daskmm.auto.n_clusters import PLANNED_CLUSTERS, ClusterNumberPath, follow_n_clusters
 from daskmm.cluster._choices import warn_of_number
-from daskmm.cluster._docs import documented
-from daskmm.cluster._estimator import MMClusterer
+from daskmm.cluster._estimator import MMClusterer, estimator
 from daskmm.cluster._export import mixture_of, with_names
 from daskmm.cluster._fitting import fitting, lock_of, replace_fitted, set_fitted
 from daskmm.cluster._output import fitted_labels, labels_of_table, values_of_table
-from daskmm.cluster._parameters import SAMPLING, Constraints, FitParameters, given_array
+from daskmm.cluster._parameters import SAMPLING, Constraints, given_array
 from daskmm.cluster._partial_fit import name_of_call
 from daskmm.cluster._partial_mixture import attributes_of_components, updated_mixture
 from daskmm.cluster._sklearn import Interval, StrOptions
@@ -34,7 +33,8 @@ from daskmm.cluster._warnings import (
 from daskmm.data.blocks import Layout
 from daskmm.data.errors import warn_user
 from daskmm.data.input import read_weighted
-from daskmm.engine.passes import Persist, one_blas_thread, weighted_passes
+from daskmm.engine.passes import Persist, weighted_passes
+from daskmm.engine.threads import one_blas_thread
 from daskmm.kmeans.assignment import training_labels
 from daskmm.mixture.costs import MixtureCosts
 from daskmm.mixture.em import (
@@ -63,32 +63,9 @@ _FIRST_STARTS = 2
 _NARROW = 2.0
 
 
+@estimator
 @dataclass(eq=False, repr=False)
-class MixtureParameters(FitParameters):
-    """Parameters of `GaussianMixture`."""
-
-    n_components: int | str = 1
-    _: KW_ONLY
-    max_components: int | None = None
-    covariance_type: str = "full"
-    tol: float = 1e-3
-    reg_covar: float = 1e-6
-    max_iter: int = 100
-    n_init: int | str = "auto"
-    init_params: str = "kmeans"
-    weights_init: ArrayLike | None = None
-    means_init: ArrayLike | None = None
-    precisions_init: ArrayLike | None = None
-    sample_size: int | str = "auto"
-    persist: Persist = False
-    warm_start: bool = False
-    tails: str = "normal"
-    missing: str = "error"
-    forget: float | str | None = None
-
-
-@documented
-class GaussianMixture(MixtureParameters, DensityMixin, MMClusterer):
+class GaussianMixture(DensityMixin, MMClusterer):
     """Gaussian mixture: clusters of any size, width and orientation, by expectation-maximization.
 
     A row belongs to each component with a probability, its responsibility
@@ -221,6 +198,25 @@ class GaussianMixture(MixtureParameters, DensityMixin, MMClusterer):
     the t distribution", Statistics and Computing 10, 2000.
     """
 
+    n_components: int | str = 1
+    _: KW_ONLY
+    max_components: int | None = None
+    covariance_type: str = "full"
+    tol: float = 1e-3
+    reg_covar: float = 1e-6
+    max_iter: int = 100
+    n_init: int | str = "auto"
+    init_params: str = "kmeans"
+    weights_init: ArrayLike | None = None
+    means_init: ArrayLike | None = None
+    precisions_init: ArrayLike | None = None
+    sample_size: int | str = "auto"
+    persist: Persist = False
+    warm_start: bool = False
+    tails: str = "normal"
+    missing: str = "error"
+    forget: float | str | None = None
+
     _parameter_constraints: ClassVar[Constraints] = {
         **MMClusterer._parameter_constraints,
         **SAMPLING,
@@ -239,19 +235,17 @@ class GaussianMixture(MixtureParameters, DensityMixin, MMClusterer):
         "forget": [None, str, Interval(Real, 0, None, closed="neither")],
     }
 
-    weights_: FloatArray
-    means_: FloatArray
-    covariance_type_: str
-    covariance_type_bic_: dict[str, float]
-    covariances_: FloatArray
-    precisions_cholesky_: FloatArray
-    lower_bound_: float
-    lower_bounds_: FloatArray
-    degrees_of_freedom_: FloatArray
-    converged_: bool
-    n_components_path_: ClusterNumberPath
-    mean_: FloatArray
-    scale_: FloatArray
+    weights_: FloatArray = field(init=False)
+    means_: FloatArray = field(init=False)
+    covariance_type_: str = field(init=False)
+    covariance_type_bic_: dict[str, float] = field(init=False)
+    covariances_: FloatArray = field(init=False)
+    precisions_cholesky_: FloatArray = field(init=False)
+    lower_bound_: float = field(init=False)
+    lower_bounds_: FloatArray = field(init=False)
+    degrees_of_freedom_: FloatArray = field(init=False)
+    converged_: bool = field(init=False)
+    n_components_path_: ClusterNumberPath = field(init=False)
 
     def _validate_params(self) -> None:
         super()._validate_params()
@@ -365,9 +359,7 @@ class GaussianMixture(MixtureParameters, DensityMixin, MMClusterer):
         fit = MixtureFit(passes, context, check_random_state(self.random_state), settings)
         with one_blas_thread(), passes.persisted(self.persist):
             fit = run_stages(mixture_stages(settings, self._choice), fit)
-        set_fitted(self, _attributes_of(fit))
         run_stages([self._labelling(X)], fit)
-        self.n_passes_ = passes.n_passes
         self._warn_of(fit)
 
     @property
@@ -389,12 +381,13 @@ class GaussianMixture(MixtureParameters, DensityMixin, MMClusterer):
         return replace(fit, settings=settings)
 
     def _labelling(self, X: Any) -> Stage[MixtureFit]:
-        """Return the last stage of a fit."""
+        """Return the last stage of a fit, which sets the fitted attributes."""
 
         def labelled(fit: MixtureFit) -> MixtureFit:
-            components = self._components()
+            components = fit.result.run.state
             labels = training_labels(fit.passes, components, function=labels_of)
-            set_fitted(self, fitted_labels(labels, X, labels_of, components))
+            found = fitted_labels(labels, X, labels_of, components)
+            set_fitted(self, _attributes_of(fit), found, {"n_passes_": fit.passes.n_passes})
             return fit
 
         return Stage("labels", labelled, MixtureCosts.labels, after_stop=True)
@@ -650,7 +643,7 @@ class GaussianMixture(MixtureParameters, DensityMixin, MMClusterer):
 
 
 def _attributes_of(fit: MixtureFit) -> dict[str, Any]:
-    """Return the fitted attributes other than the labels."""
+    """Return the fitted attributes other than the labels and the number of passes."""
     outcome, coordinates = fit.result, fit.survey.coordinates
     state, history = outcome.run.state, outcome.run.history
     return {

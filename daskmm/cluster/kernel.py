@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -14,9 +14,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskmm import planning
 from daskmm.cluster._choices import Choices, with_same_data, with_seeds
-from daskmm.cluster._docs import documented
+from daskmm.cluster._estimator import estimator
 from daskmm.cluster._fitting import attributes_of_outcome, set_fitted
-from daskmm.cluster._kernels import LANDMARKS_PER_CLUSTER, KernelClusterer, KernelParameters
+from daskmm.cluster._kernels import LANDMARKS_PER_CLUSTER, KernelClusterer
 from daskmm.cluster._output import fitted_labels
 from daskmm.cluster._parameters import (
     HARMONIC,
@@ -57,22 +57,9 @@ class LandmarkChoices(Choices):
     landmarks: NystromCoordinates = MADE_LATER
 
 
+@estimator
 @dataclass(eq=False, repr=False, kw_only=True)
-class LandmarkParameters(KernelParameters):
-    """Parameters of `KernelPowerKMeans`."""
-
-    kernel: str | Callable[..., Any] = "rbf"
-    bandwidth: float | str = "auto"
-    degree: float = 3.0
-    coef0: float = 1.0
-    n_landmarks: int | str | None = "auto"
-    sample_size: int | str | None = "auto"
-    persist: Persist = False
-    standardize: bool | str = "auto"
-
-
-@documented
-class KernelPowerKMeans(LandmarkParameters, KernelClusterer):
+class KernelPowerKMeans(KernelClusterer):
     """Kernel power k-means: power k-means in the feature space of a kernel.
 
     By default four starts are annealed on Nyström features (about ten per cluster). For up to
@@ -179,6 +166,15 @@ callable
     Consistency", 2020: objective (4), distances (7), Algorithm 1.
     """
 
+    kernel: str | Callable[..., Any] = "rbf"
+    bandwidth: float | str = "auto"
+    degree: float = 3.0
+    coef0: float = 1.0
+    n_landmarks: int | str | None = "auto"
+    sample_size: int | str | None = "auto"
+    persist: Persist = False
+    standardize: bool | str = "auto"
+
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **KernelClusterer._parameter_constraints,
         **SAMPLING,
@@ -194,10 +190,10 @@ callable
         "coef0": [Interval(Real, None, None, closed="neither")],
     }
 
-    landmarks_: NDArray[np.float64]
-    whitening_: NDArray[np.float64]
-    landmark_mean_: NDArray[np.float64]
-    landmark_centers_: NDArray[np.float64]
+    landmarks_: NDArray[np.float64] = field(init=False)
+    whitening_: NDArray[np.float64] = field(init=False)
+    landmark_mean_: NDArray[np.float64] = field(init=False)
+    landmark_centers_: NDArray[np.float64] = field(init=False)
 
     def _validate_params(self) -> None:
         super()._validate_params()
@@ -230,19 +226,23 @@ callable
         with passes.persisted(self.persist):
             choices = run_stages(self._landmark_stages(), choices)
             fit = run_stages(landmark_stages(method), self._landmark_fit(choices))
-        found = {**attributes_of_outcome(fit.result, fit.before), **_attributes_of(fit)}
-        set_fitted(self, found)
         run_stages([self._labelling(X)], fit)
-        self.n_passes_ = passes.n_passes
-        warn_of_outcome(vars(self), fit.result, self.n_clusters, found["s_"], context)
+        warn_of_outcome(vars(self), fit.result, self.n_clusters, self.s_, context)
 
     def _labelling(self, X: Any) -> Stage[CentersFit]:
-        """Return the last stage of a fit on Nyström features."""
+        """Return the last stage of a fit on Nyström features, which sets the fitted attributes."""
 
         def labelled(fit: CentersFit) -> CentersFit:
-            state = self._landmark_state()
-            labels = training_labels(fit.problem.passes, *state)
-            set_fitted(self, fitted_labels(labels, X, labels_of, *state))
+            passes, centers = fit.problem.passes, fit.result.run.state.centers
+            state = fit.problem.coordinates, CenterState(centers, -np.inf)
+            labels = training_labels(passes, *state)
+            set_fitted(
+                self,
+                attributes_of_outcome(fit.result, fit.before),
+                _attributes_of(fit),
+                fitted_labels(labels, X, labels_of, *state),
+                {"n_passes_": passes.n_passes},
+            )
             return fit
 
         return Stage("labels", labelled, CenterCosts.labels, after_stop=True)
@@ -367,9 +367,6 @@ callable
         own = self.bandwidth
         bandwidth = root_mean_squared_distance(survey) if isinstance(own, str) else float(own)
         return [Kernel(self.kernel, bandwidth, float(self.degree), float(self.coef0))]
-
-    def _penalty(self) -> float:
-        return 1.0  # this has no effect on a single kernel
 
     def __sklearn_tags__(self) -> Tags:
         """Return the tags; a precomputed X is pairwise."""

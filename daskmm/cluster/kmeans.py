@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 
 from daskmm.cluster._centers import CenterClusterer
-from daskmm.cluster._docs import documented
+from daskmm.cluster._estimator import estimator
 from daskmm.mm.driver import Schedule
 
 
-@documented
+@estimator
 class KMeans(CenterClusterer):
     """k-means by Lloyd's algorithm, the s = −∞ member of the power k-means family.
 

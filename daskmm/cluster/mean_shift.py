@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
-import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 
 from daskmm import planning
+from daskmm._dask import da
 from daskmm.auto.bandwidth import DEFAULT_LAM, BandwidthPath, Followed, follow_bandwidths
-from daskmm.cluster._docs import documented
+from daskmm.cluster._estimator import MMClusterer, estimator
 from daskmm.cluster._fitted_centers import FittedCenters
 from daskmm.cluster._fitting import fitting, set_fitted
-from daskmm.cluster._nearest import NearestCenter
 from daskmm.cluster._output import fitted_labels
-from daskmm.cluster._parameters import CHECKPOINT, FitParameters
+from daskmm.cluster._parameters import Constraints
 from daskmm.cluster._shift_fit import (
     ShiftFit,
     compression_stages,
@@ -30,12 +30,13 @@ from daskmm.cluster._shift_fit import (
     with_seed,
     with_weights,
 )
-from daskmm.cluster._sklearn import Interval, StrOptions
+from daskmm.cluster._sklearn import Interval, StrOptions, with_set_output
 from daskmm.cluster._warnings import warn_convergence, warn_of_identifiers, was_stopped
 from daskmm.data.blocks import Block, Layout
 from daskmm.data.input import read_weighted
 from daskmm.engine.first_pass import Survey, described_data, first_pass
-from daskmm.engine.passes import Passes, one_blas_thread, weighted_passes
+from daskmm.engine.passes import Passes, weighted_passes
+from daskmm.engine.threads import one_blas_thread
 from daskmm.kmeans.assignment import labels_of, training_labels
 from daskmm.kmeans.sums import CenterState
 from daskmm.mean_shift.blurring import (
@@ -60,22 +61,12 @@ EXACT_ROWS = 50_000
 MICRO_CLUSTERS, MICRO_CLUSTER_BYTES = 5000, 16 << 20
 
 
+@estimator
+@with_set_output
 @dataclass(eq=False, repr=False)
-class ShiftParameters(FitParameters):
-    """Parameters of `WeightedBlurringMeanShift`."""
-
-    bandwidth: float | str = "auto"
-    lam: float | str = "auto"
-    _: KW_ONLY
-    convention: str = "auto"
-    merge_tol: float = 1e-6
-    component_tol: float = 1e-5
-    n_representatives: int | str | None = "auto"
-    standardize: bool = True
-
-
-@documented
-class WeightedBlurringMeanShift(ShiftParameters, NearestCenter):
+class WeightedBlurringMeanShift(  # type: ignore[call-arg]
+    ClassNamePrefixFeaturesOutMixin, TransformerMixin, MMClusterer, auto_wrap_output_keys=None
+):
     """Weighted blurring mean shift, which finds the number of clusters and learns feature weights.
 
     Every row moves to the mean of its neighbours, y_i ← Σ_j v_j K_ij y_j / Σ_j v_j K_ij with
@@ -224,31 +215,36 @@ class WeightedBlurringMeanShift(ShiftParameters, NearestCenter):
     clusters of section 2.3.
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    bandwidth: float | str = "auto"
+    lam: float | str = "auto"
+    _: KW_ONLY
+    convention: str = "auto"
+    merge_tol: float = 1e-6
+    component_tol: float = 1e-5
+    n_representatives: int | str | None = "auto"
+    standardize: bool = True
+
+    _parameter_constraints: ClassVar[Constraints] = {
+        **MMClusterer._parameter_constraints,
         "bandwidth": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
         "lam": [StrOptions({"auto"}), Interval(Real, 0, np.inf, closed="right")],
         "convention": [StrOptions(set(CONVENTIONS))],
         "merge_tol": [Interval(Real, 0, None, closed="left")],
         "component_tol": [Interval(Real, 0, None, closed="left")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
         "n_representatives": [
             StrOptions({"auto"}),
             None,
             Interval(Integral, 8, None, closed="left"),
         ],
-        "random_state": ["random_state"],
-        "standardize": ["boolean"],
-        "verbose": ["verbose"],
-        "callbacks": [list, tuple, None],
-        **CHECKPOINT,
     }
 
-    n_clusters_: int
-    feature_weights_: NDArray[np.float64]
-    bandwidth_: float
-    bandwidth_path_: BandwidthPath
-    lam_: float
-    history_: list[BlurringRecord]  # type: ignore[assignment]
+    cluster_centers_: NDArray[np.float64] = field(init=False)
+    n_clusters_: int = field(init=False)
+    feature_weights_: NDArray[np.float64] = field(init=False)
+    bandwidth_: float = field(init=False)
+    bandwidth_path_: BandwidthPath = field(init=False)
+    lam_: float = field(init=False)
+    history_: list[BlurringRecord] = field(init=False)  # type: ignore[assignment]
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Cluster the rows of `X`.
@@ -370,6 +366,54 @@ class WeightedBlurringMeanShift(ShiftParameters, NearestCenter):
             self.n_passes_ = passes.n_passes
         self._warn_of(blurred, fit.path, fit.rows.start.n, fit.context)
         return fit
+
+    def predict(self, X: Any, feature_dim: str | None = None) -> Any:
+        """Predict the nearest centre of each row, in the model's distance.
+
+        Parameters
+        ----------
+        [rows_by_name, feature_dim]
+
+        Returns
+        -------
+        ndarray, dask Array or Series of int32, of shape (n_samples,)
+            Lazy for dask and zarr input: a Series aligned with a dask DataFrame, otherwise an
+            array. A pandas DataFrame gives a pandas Series if ``set_output(transform="pandas")``
+            asks for it, and a raster a DataArray on its grid, with its coordinates.
+        """
+        return self._clusters().labels(X, feature_dim)
+
+    def transform(self, X: Any, feature_dim: str | None = None) -> Any:
+        """Compute the distances (unsquared) or divergences to the centres, in the model's scale.
+
+        Parameters
+        ----------
+        [rows_by_name, feature_dim]
+
+        Returns
+        -------
+        [distances]
+
+        Raises
+        ------
+        ValueError
+            If `set_output` asks for polars, and the input is lazy.
+        """
+        return self._clusters().distances(X, feature_dim)
+
+    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
+        """Fit, and compute the distances of the rows to the centres, as `transform` does.
+
+        Parameters
+        ----------
+        X : as in `fit`
+            Rows to be clustered.
+        [y, fit_params]
+        """
+        return self.fit(X, y, **fit_params).transform(X)
+
+    def _clusters(self) -> FittedCenters:
+        return FittedCenters.of(self).lenient
 
     def _n_micro_clusters(self, layout: Layout) -> int | None:
         """Return the number of micro-clusters of a table; None if every row is blurred.

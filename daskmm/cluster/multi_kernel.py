@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.metrics import pairwise_distances
 
-from daskmm.cluster._docs import documented
-from daskmm.cluster._kernels import KernelClusterer, KernelParameters
+from daskmm.cluster._estimator import estimator
+from daskmm.cluster._kernels import KernelClusterer
 from daskmm.cluster._sklearn import Interval
 from daskmm.engine.first_pass import Survey
 from daskmm.numerics.kernels import Kernel, are_movable
@@ -23,18 +23,9 @@ _SHARES = (0.01, 0.05, 0.1, 1.0, 10.0, 50.0, 100.0)
 _DISTANCE_ROWS = 2000
 
 
+@estimator
 @dataclass(eq=False, repr=False, kw_only=True)
-class MultiKernelParameters(KernelParameters):
-    """Parameters of `MultiKernelPowerKMeans`."""
-
-    kernels: Sequence[str | dict[str, Any] | Callable[..., Any]] | None = None
-    normalize: bool = True
-    lam: float = 0.04
-    standardize: bool = False
-
-
-@documented
-class MultiKernelPowerKMeans(MultiKernelParameters, KernelClusterer):
+class MultiKernelPowerKMeans(KernelClusterer):
     """Multi-kernel power k-means, which learns the weights of several kernels while it anneals.
 
     It minimises (1/n) Σ_i M_s(y_i1, …, y_ik) + λ Σ_l α_l log α_l, where y_ij = Σ_l α_l d²_ijl,
@@ -83,6 +74,11 @@ class MultiKernelPowerKMeans(MultiKernelParameters, KernelClusterer):
     Consistency", 2020: objective (8), distances (9), Algorithm 2.
     """
 
+    kernels: Sequence[str | dict[str, Any] | Callable[..., Any]] | None = None
+    normalize: bool = True
+    lam: float = 0.04
+    standardize: bool = False
+
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **KernelClusterer._parameter_constraints,
         "kernels": [list, tuple, None],
@@ -118,9 +114,6 @@ class MultiKernelPowerKMeans(MultiKernelParameters, KernelClusterer):
 
     def _n_kernels(self) -> int:
         return 12 if self.kernels is None else len(self.kernels)
-
-    def _penalty(self) -> float:
-        return float(self.lam)
 
 
 def kernel_from(specification: Any, normalize: bool) -> Kernel:

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from daskmm.cluster._centers import CenterClusterer, CenterParameters
-from daskmm.cluster._docs import documented
+from daskmm.cluster._centers import CenterClusterer
+from daskmm.cluster._estimator import estimator
 from daskmm.cluster._parameters import (
     ANNEALING,
-    AnnealingParameters,
     Constraints,
     annealing_schedule,
     cluster_range,
@@ -21,13 +20,9 @@ from daskmm.mm.driver import Schedule
 CRITICAL_MULTIPLE = 2.0
 
 
+@estimator
 @dataclass(eq=False, repr=False, kw_only=True)
-class PowerParameters(AnnealingParameters, CenterParameters):
-    """Parameters of `PowerKMeans`."""
-
-
-@documented
-class PowerKMeans(PowerParameters, CenterClusterer):
+class PowerKMeans(CenterClusterer):
     """Power k-means: anneal from a smooth power-mean objective to that of k-means.
 
     The objective Σ_i M_s(‖x_i − θ_1‖², …, ‖x_i − θ_k‖²) has fewer local minima the nearer the
@@ -72,6 +67,11 @@ class PowerKMeans(PowerParameters, CenterClusterer):
     majorization (9), Algorithm 1.
     Zhang, Hsu & Dayal, "K-Harmonic Means", 1999.
     """
+
+    s0: float | str = "auto"
+    eta: float = 1.05
+    anneal_every: int = 1
+    polish: bool = True
 
     _parameter_constraints: ClassVar[Constraints] = {
         **CenterClusterer._parameter_constraints,

@@ -20,7 +20,7 @@ from daskmm.cluster._output import labels_of_table
 from daskmm.cluster.kmeans import KMeans
 from daskmm.cluster.power import PowerKMeans
 from daskmm.data.blocks import Block
-from daskmm.engine.passes import one_blas_thread
+from daskmm.engine.threads import one_blas_thread
 from daskmm.kmeans.assignment import labels_of
 from daskmm.kmeans.branches import divided, labels_along_tree
 from daskmm.numerics.rows import Rows
@@ -138,7 +138,7 @@ class ClusterTree(ClusterMixin, BaseEstimator):
         fitted = FittedCenters.of(root)
         state, coordinates = fitted.state, fitted.coordinates
         parents, n_leaves = [], levels[0]
-        passes = fitted.passes(root, X, sample_weight, feature_dim)
+        passes = fitted.passes(X, sample_weight, feature_dim)
         with one_blas_thread():
             for n_parts, seed in zip(levels[1:], seeds[1:], strict=False):
                 n_leaves *= n_parts

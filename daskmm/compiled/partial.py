@@ -35,9 +35,14 @@ _GROUP = 8
 
 
 def principal_directions(centers: FloatArray) -> NDArray[np.float32]:
-    """Return the leading principal directions of centres, half as many as features."""
-    _, vectors = np.linalg.eigh(centers.T @ centers)
-    n_directions = centers.shape[1] // 2 // _GROUP * _GROUP
+    """Return the leading principal directions of centres, at most half as many as features."""
+    k, p = centers.shape
+    if k < p:  # k directions span the centres
+        span, within = np.linalg.qr(centers.T)
+        vectors = span @ np.linalg.eigh(within @ within.T)[1]
+    else:
+        vectors = np.linalg.eigh(centers.T @ centers)[1]
+    n_directions = min(k, p // 2) // _GROUP * _GROUP
     return np.ascontiguousarray(vectors[:, ::-1].T[:n_directions], dtype=np.float32)
 
 

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from dask import config
 from numpy.typing import NDArray
 
+from daskmm._dask import dask
 from daskmm.data.names import listed
 
 # Arrays of more bytes are written to a temporary file.
@@ -168,7 +168,7 @@ def _block(batch: Any, dtype: np.dtype) -> NDArray:
 def _spooled(blocks: Iterable[NDArray], n_features: int, dtype: np.dtype) -> NDArray:
     """Return rows in a temporary file, which is removed with the array."""
     n_rows = 0
-    with tempfile.TemporaryFile(dir=config.get("temporary-directory", None)) as file:
+    with tempfile.TemporaryFile(dir=dask.config.get("temporary-directory", None)) as file:
         for block in blocks:
             file.write(block.data)
             n_rows += len(block)

@@ -9,12 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import dask
-import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.data.dask_private import with_lengths
+from daskmm._dask import da, is_dask_array, is_dask_collection
 from daskmm.data.grids import Grid, Window
 from daskmm.data.lazy import array_of_frame, delayed_rows, with_rows
 from daskmm.data.names import listed
@@ -108,7 +106,7 @@ class RowBlocks:
 
 def is_lazy(X: Any) -> bool:
     """Return whether `X` is a dask collection or a zarr array, whose results are lazy."""
-    return dask.is_dask_collection(X) or is_zarr(X)
+    return is_dask_collection(X) or is_zarr(X)
 
 
 def float_dtype(dtype: np.dtype) -> np.dtype:
@@ -161,6 +159,8 @@ def frame_and_weights(X: Any, sample_weight: Any) -> tuple[da.Array, da.Array]:
 
 def _frame_to_array(frame: Any) -> da.Array:
     """Return a dask DataFrame as an array, with row counts if its source has them."""
+    from daskmm.data.dask_private import with_lengths
+
     sized, lengths = with_lengths(frame)
     return array_of_frame(sized, lengths)
 
@@ -195,7 +195,7 @@ def as_dask_array(X: Any, name: str = "X") -> da.Array:
         X = _frame_to_array(X.astype(common_dtype(X.dtypes)))
     elif is_series(X):
         raise ValueError(f"Expected 2D array for {name}, got a Series instead. Use a DataFrame.")
-    if not isinstance(X, da.Array):
+    if not is_dask_array(X):
         raise TypeError(
             f"{name} must be a numpy array, a dask array or DataFrame, a pandas DataFrame or a "
             f"zarr array; got {type(X).__name__}."
@@ -221,6 +221,10 @@ def check_dtype(dtype: np.dtype, name: str) -> None:
     """Raise ValueError if a dtype is not numeric."""
     if dtype.kind == "c":
         raise ValueError(f"Complex data not supported: {name} has dtype {dtype}.")
+    if dtype.names is not None:
+        raise ValueError(
+            f"{name} is a structured array. Convert it to a table: pandas.DataFrame({name})."
+        )
     if dtype.kind not in "fiub":
         raise ValueError(
             f"{name} has dtype {dtype}, which is not numeric. Convert it with "
@@ -233,7 +237,26 @@ def refuse_masked(array: Any, name: str, where: str = "") -> None:
     if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
         row = int(np.argwhere(np.ma.getmaskarray(array))[0, 0])
         place = f"row {row}" if not where else f"{where}, row {row} of the block"
-        raise ValueError(f"{name} has masked values ({place}). Fill them, or leave such rows out.")
+        raise ValueError(
+            f"{name} has masked values ({place}). Fill them (NaN in X counts as "
+            "missing if missing='partial'), or leave such rows out."
+        )
+
+
+def refuse_other_order(X: Any, values: Any, name: str) -> None:
+    """Raise ValueError if a pandas series has the index of a pandas frame in another order.
+
+    Values of rows, such as weights or labels, are matched by their positions.
+    """
+    own: Any = getattr(X, "index", None)
+    other: Any = getattr(values, "index", None)
+    if not (hasattr(own, "equals") and hasattr(other, "equals")) or len(own) != len(other):
+        return
+    if not own.equals(other) and own.is_unique and own.isin(other).all():
+        raise ValueError(
+            f"{name} has the index of X in another order. Give {name}.reindex(X.index) to match "
+            f"rows by the index, or {name}.to_numpy() to match them by their order."
+        )
 
 
 def no_features(shape: Any, name: str) -> str:
@@ -304,7 +327,7 @@ def layout_of(table: NDArray | da.Array, grid: Grid | None = None, least_rows: i
     memory.
     """
     n_features = table.shape[1]
-    if isinstance(table, da.Array):
+    if is_dask_array(table):
         counts = table.chunks[0]
         rows = None if np.isnan(counts).any() else tuple(int(count) for count in counts)
         stored = stored_per_row(table)
@@ -330,7 +353,7 @@ def row_blocks(
 ) -> RowBlocks:
     """Cut a table into blocks; a dask array must have one column of blocks. See `layout_of`."""
     layout = layout_of(table, grid, least_rows)
-    if isinstance(table, da.Array):
+    if is_dask_array(table):
         return RowBlocks(table, layout, delayed_rows(table))
     return RowBlocks(table, layout, cut_rows(table, layout.rows))
 

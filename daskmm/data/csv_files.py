@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from daskmm.data.names import refuse_other_columns, refuse_unknown
+from daskmm.data.errors import warn_user
+from daskmm.data.names import listed, refuse_other_columns, refuse_unknown
 
 # Bytes of text per block; its numbers take about half as many. Plans count the numbers alone, and
 # reading takes three more copies of the text.
@@ -80,6 +81,7 @@ class CsvFormat:
     encoding: str  # encoding of the text
     names: tuple[Any, ...]  # names of the columns, or their numbers if there is no header
     n_skipped: int  # lines before the first row: a line ``sep=;``, comments, and the header
+    header: tuple[str, ...] = ()  # the header, in which names may be blank or repeated
 
     @property
     def has_header(self) -> bool:
@@ -138,6 +140,7 @@ def open_csv(
     wanted = list(dict.fromkeys([*used, *keep]))
     refuse_unknown(path, "column", [*wanted, *categories, *dates], found.names)
     _refuse_columns(path, used, wanted, (*categories, *dates), words, fitted)
+    _warn_of_repeated(path, found, wanted)
     numbers = {*used} - {*categories, *dates}
     kinds = {name: kinds[name] if name in numbers else "text" for name in wanted}
     meta = _empty(kinds).astype(dict.fromkeys(dates, "datetime64[ns]"))
@@ -153,6 +156,19 @@ def open_csv(
         label="csv",
         enforce_metadata=False,
     )
+
+
+def _warn_of_repeated(path: str, format: CsvFormat, wanted: Sequence[Any]) -> None:
+    """Warn of columns that are read while others of the same name are left out."""
+    for name, count in Counter(format.header).items():
+        pairs = zip(format.names, format.header, strict=True)
+        own = [renamed for renamed, told in pairs if told == name]
+        if name and count > 1 and 0 < len({*own} & {*wanted}) < count:
+            warn_user(
+                f"{path} has {count} columns named {name!r}, which count as "
+                f"{listed([*map(repr, own)])}; not all of them are read.",
+                UserWarning,
+            )
 
 
 def _refuse_columns(
@@ -364,10 +380,12 @@ def _told(
             "encoding (on the command line --separator, --decimal, --encoding); if fields before "
             "the first column are row names, name them in the header."
         )
-    names: tuple[Any, ...] = tuple(range(best.n_fields))
-    if best.header:
-        names = _names("".join(lines[: best.header]), best.separator)
-    return CsvFormat(best.separator, best.decimal, encoding, names, n_before + best.header)
+    n_skipped = n_before + best.header
+    if not best.header:
+        names = tuple(range(best.n_fields))
+        return CsvFormat(best.separator, best.decimal, encoding, names, n_skipped)
+    header = _header("".join(lines[: best.header]), best.separator)
+    return CsvFormat(best.separator, best.decimal, encoding, _names(header), n_skipped, header)
 
 
 def _n_comments(lines: Sequence[str]) -> int:
@@ -476,10 +494,14 @@ def _decoded(path: str, text: bytes, encoding: str) -> str:
         ) from error
 
 
-def _names(text: str, separator: str) -> tuple[str, ...]:
-    """Return the names of a header; blank and repeated names are numbered as pandas does."""
+def _header(text: str, separator: str) -> tuple[str, ...]:
+    """Return the fields of a header."""
     reader = csv.reader(_lines(text), delimiter=separator, skipinitialspace=True)
-    header = next(row for row in reader if row)
+    return tuple(next(row for row in reader if row))
+
+
+def _names(header: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of columns; blank and repeated names are numbered as pandas does."""
     names = [name or f"{_NAMELESS}{place}" for place, name in enumerate(header)]
     seen, taken = Counter[str](), {*names}
     for place in sorted(range(len(names)), key=lambda place: not header[place]):
@@ -775,7 +797,7 @@ def _of_file(path: str, text: str, format: CsvFormat, chosen: tuple[Any, ...] | 
     before += _n_comments(lines[before:])
     header = _Try.of(lines[before:], format.separator, format.decimal).header
     n_skipped = before + max(header, 1)  # a header of numbers is refused below
-    names = _names("".join(lines[before:n_skipped]), format.separator)
+    names = _names(_header("".join(lines[before:n_skipped]), format.separator))
     refuse_other_columns(path, names, format.names, chosen)
     return replace(format, names=names, n_skipped=n_skipped)
 

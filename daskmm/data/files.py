@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
-import dask.array as da
 import fsspec
 import numpy as np
 import zarr
-from dask.utils import natural_sort_key
 from numpy.typing import NDArray
 
+from daskmm._dask import da, dask
 from daskmm.data.blocks import as_dask_array, check_columns, common_dtype
 from daskmm.data.csv_files import csv_columns, estimated_rows, is_csv, open_csv
 from daskmm.data.lazy import array_of_frame
@@ -260,7 +259,7 @@ def stored_index(path: str, frame: Any) -> Any:
         start, stop, step, name = (index[0][key] for key in ("start", "stop", "step", "name"))
         known = len(parts) == 1 and (start, step) != (0, 1) and name not in frame.columns
         return known and RangeIndex(start, stop, step, name=name)
-    return len(index) == 1 and index[0] not in frame.columns
+    return len(index) > 0 and not {*index} & {*frame.columns}
 
 
 def planned_table(
@@ -532,7 +531,7 @@ def _parts(path: str) -> list[Any]:
 
     system, _, places = fsspec.get_fs_token_paths(path)
     found = (system.find(place) if system.isdir(place) else [place] for place in places)
-    files = sorted(filter(_is_part, itertools.chain(*found)), key=natural_sort_key)
+    files = sorted(filter(_is_part, itertools.chain(*found)), key=dask.utils.natural_sort_key)
     return list(pyarrow.dataset.dataset(files, format="parquet", filesystem=system).get_fragments())
 
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from scipy.sparse import issparse
 
+from daskmm._dask import da, is_dask_array
 from daskmm.data.arrow import frame_of, is_arrow
 from daskmm.data.blocks import check_columns
 from daskmm.data.sparse import NamedSparse, has_sparse_columns
@@ -109,7 +109,7 @@ def _of_anndata(data: Any) -> Any:
         return NamedSparse.of(array, data.obs_names, data.var_names)
     if isinstance(array, np.ndarray):
         return pd.DataFrame(array, index=data.obs_names, columns=data.var_names)
-    if isinstance(array, da.Array):
+    if is_dask_array(array):
         return array
     if hasattr(array, "format"):
         # Each task opens the sparse group by itself.

@@ -6,15 +6,13 @@ import re
 from os import PathLike
 from typing import Any
 
-import dask.array as da
 import numpy as np
-from dask.base import get_scheduler
-from dask.delayed import Delayed
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import get_tags
 from sklearn.utils.validation import validate_data
 
+from daskmm._dask import da, is_dask_array, scheduler
 from daskmm.data.blocks import (
     as_dask_array,
     check_columns,
@@ -25,13 +23,14 @@ from daskmm.data.blocks import (
     is_series,
     no_features,
     refuse_masked,
+    refuse_other_order,
 )
 from daskmm.data.errors import SparseRowsError
 from daskmm.data.foreign import unwrapped
 from daskmm.data.rasters import Raster, in_strips, pixels_of
 from daskmm.data.sparse import NamedSparse, is_sparse, sparse_rows
 from daskmm.data.variables import header_of
-from daskmm.data.zarr_chunks import check_chunks_of
+from daskmm.data.zarr_chunks import check_chunks_of, is_zarr_group
 from daskmm.numerics.sparse_rows import SparseRows
 
 _OF_X = re.compile(r"\bX\b|[Ff]ound array with|Expected 2D array|[Ff]eature|Sparse")
@@ -40,7 +39,7 @@ _OF_X = re.compile(r"\bX\b|[Ff]ound array with|Expected 2D array|[Ff]eature|Spar
 def check_synchronous() -> None:
     """Raise RuntimeError if the active dask client is asynchronous."""
     try:
-        get_scheduler(cls=Delayed)
+        scheduler()
     except RuntimeError as error:
         if "asynchronous" not in str(error):
             raise
@@ -75,6 +74,11 @@ def read_table(
             "X is a path. Open it first, for instance by dask.dataframe.read_csv, read_parquet or "
             "zarr.open_array; the command `daskmm fit` takes paths."
         )
+    if is_zarr_group(X):
+        raise TypeError(
+            "X is a zarr Group. Choose one of its arrays, such as X['name'], or open it by "
+            "xarray.open_zarr, which makes features of its arrays."
+        )
     X = unwrapped(X)
     if is_lazy(X):
         check_chunks_of(X)
@@ -84,7 +88,7 @@ def read_table(
         # The meta of a dask frame, an empty pandas frame, has its column names.
         names = X._meta if hasattr(X, "columns") else table
         if reset or hasattr(estimator, "feature_names_in_"):
-            names = header_of(X) if isinstance(X, da.Array) else names
+            names = header_of(X) if is_dask_array(X) else names
         validate_data(estimator, names, reset=reset, skip_check_array=True)
         return table
     if is_sparse(X):
@@ -179,6 +183,7 @@ def read_weighted(
     would otherwise be loaded twice.
     """
     X = unwrapped(X) if reset else by_name(estimator, X)
+    refuse_other_order(X, sample_weight, "sample_weight")
     if isinstance(X, Raster):
         return read_table(estimator, X, reset), X.rows_of(sample_weight)
     if is_frame(X) and is_series(sample_weight):

@@ -7,15 +7,14 @@ has one of the two kinds, which is fixed once `dask.array` is imported. `graph_a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from importlib import import_module
 from typing import Any, NamedTuple
 
-import dask
-import dask.array as da
 import numpy as np
-from dask.delayed import delayed
 from numpy.typing import NDArray
 
-from daskmm.data import expression_arrays, graph_arrays
+from daskmm._dask import da, dask, is_dask_array, is_dask_collection
 
 
 class Places(NamedTuple):
@@ -25,11 +24,30 @@ class Places(NamedTuple):
     items: list[Any]
 
 
-_engine: Any = expression_arrays if hasattr(da.Array, "expr") else graph_arrays
-array_of = _engine.array_of
-array_of_frame = _engine.array_of_frame
-array_inside = _engine.array_inside
-with_chunks = _engine.with_chunks
+def _engine() -> Any:
+    """Return the module for the kind of arrays that this process has."""
+    kind = "expression_arrays" if hasattr(da.Array, "expr") else "graph_arrays"
+    return import_module(f"daskmm.data.{kind}")
+
+
+def array_of(graph: Mapping[Any, Any], name: str, chunks: Any, meta: Any) -> da.Array:
+    """Return the array whose blocks are the tasks ``(name, i, j)`` of a graph."""
+    return _engine().array_of(graph, name, chunks, meta)
+
+
+def array_of_frame(frame: Any, lengths: tuple[int, ...] | None = None) -> da.Array:
+    """Return a dask DataFrame or Series as an array, given the rows of each partition if known."""
+    return _engine().array_of_frame(frame, lengths)
+
+
+def array_inside(array: da.Array) -> Any:
+    """Return the array-like from which `dask.array.from_array` made an array, or None."""
+    return _engine().array_inside(array)
+
+
+def with_chunks(array: da.Array, chunks: tuple[tuple[int, ...], ...]) -> da.Array:
+    """Return an array with known sizes of its blocks."""
+    return _engine().with_chunks(array, chunks)
 
 
 def delayed_blocks(array: da.Array, together: bool = False) -> NDArray[np.object_]:
@@ -38,7 +56,7 @@ def delayed_blocks(array: da.Array, together: bool = False) -> NDArray[np.object
     With `together`, graphs are not optimized, so that blocks of several arrays load a shared source
     only once.
     """
-    blocks: NDArray[np.object_] = _engine.delayed_blocks(array, together)
+    blocks: NDArray[np.object_] = _engine().delayed_blocks(array, together)
     return blocks
 
 
@@ -59,7 +77,7 @@ def mapped(
 
     `options` are those of `map_blocks`.
     """
-    return _engine.mapped(function, table, places, shared, **options)
+    return _engine().mapped(function, table, places, shared, **options)
 
 
 def in_memory(values: Any) -> NDArray:
@@ -68,9 +86,9 @@ def in_memory(values: Any) -> NDArray:
     `numpy.asarray` computes only arrays that are graphs, and dask cannot compute arrays that are
     expressions of unknown size.
     """
-    if isinstance(values, da.Array) and np.isnan(values.shape).any():
+    if is_dask_array(values) and np.isnan(values.shape).any():
         return np.concatenate(dask.compute(*delayed_rows(values)))
-    return np.asarray(values.compute() if dask.is_dask_collection(values) else values)
+    return np.asarray(values.compute() if is_dask_collection(values) else values)
 
 
 def sized(array: da.Array) -> da.Array:
@@ -79,7 +97,7 @@ def sized(array: da.Array) -> da.Array:
         return array
     blocks = delayed_blocks(array)
     shapes = np.empty(blocks.shape, dtype=object)
-    shapes.ravel()[:] = dask.compute(*map(delayed(np.shape), blocks.ravel()))
+    shapes.ravel()[:] = dask.compute(*map(dask.delayed(np.shape), blocks.ravel()))
     chunks = tuple(
         tuple(int(shape[axis]) for shape in np.moveaxis(shapes, axis, 0).reshape(n, -1)[:, 0])
         for axis, n in enumerate(blocks.shape)

@@ -10,10 +10,11 @@ from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from dask.base import tokenize
 from numpy.typing import NDArray
 
+from daskmm._dask import dask
 from daskmm.data.blocks import is_frame, refuse_repeated
+from daskmm.data.errors import warn_user
 from daskmm.data.foreign import are_decimals
 from daskmm.numerics.columns import CATEGORY, FLAG, NUMBER, SEASON, Expansion
 from daskmm.storage.records import registered
@@ -38,6 +39,7 @@ class Column:
     source: str  # name of the column in the frame
     kind: str  # "number", "flag", "category"; "trend" or "season" for a part of a date
     levels: tuple[Any, ...] = ()  # levels of a category, sorted
+    zone: str | None = None  # time zone of a date at the fit
 
     @property
     def features(self) -> list[str]:
@@ -86,7 +88,10 @@ def columns_of(frame: Any, dates: Iterable[str]) -> list[Column]:
     problems: list[str] = []
     for name, dtype in frame.dtypes.items():
         if not isinstance(name, str):
-            raise TypeError(f"distortion='mixed' needs columns with names; X has {name!r}.")
+            raise TypeError(
+                f"distortion='mixed' needs columns whose names are text; {name!r} is none. Convert "
+                "the names: X.columns = X.columns.astype(str)."
+            )
         if types.is_datetime64_any_dtype(dtype):
             if name not in wanted:
                 problems.append(
@@ -95,7 +100,8 @@ def columns_of(frame: Any, dates: Iterable[str]) -> list[Column]:
                     "column out."
                 )
                 continue
-            columns += [Column(f"{name}:{part}", name, part) for part in wanted.pop(name)]
+            parts = wanted.pop(name)
+            columns += [Column(f"{name}:{part}", name, part, (), _zone(dtype)) for part in parts]
         elif types.is_bool_dtype(dtype) and not isinstance(dtype, _categorical()):
             columns.append(Column(name, name, "flag"))
         elif types.is_numeric_dtype(dtype) and not types.is_complex_dtype(dtype):
@@ -103,19 +109,28 @@ def columns_of(frame: Any, dates: Iterable[str]) -> list[Column]:
         elif isinstance(dtype, _categorical()) or types.is_string_dtype(dtype):
             columns.append(Column(name, name, "category"))
         else:
-            problems.append(f"X has column {name!r} of dtype {dtype}, which is of no known kind.")
+            problems.append(
+                f"X has column {name!r} of dtype {dtype}, which is of no known kind. Convert spans "
+                "of time to numbers (.dt.total_seconds()), periods to dates (.dt.to_timestamp())."
+            )
     if problems:
         raise TypeError(" ".join([*problems, *_keys_told(frame, columns)]))
     if wanted:
         name = next(iter(wanted))
         raise ValueError(
             f"dates: column {name!r} has no dates: its dtype is {frame.dtypes[name]}. Convert text "
-            "by pandas.to_datetime (dask.dataframe.to_datetime) first; in csv files, text is read "
-            "as dates."
+            "and Python's dates by pandas.to_datetime (dask.dataframe.to_datetime) first; in csv "
+            "files, text is read as dates."
         )
     if not columns:
         raise ValueError("Found array with 0 feature(s): X has no columns.")
     return columns
+
+
+def _zone(dtype: Any) -> str | None:
+    """Return the time zone of a dtype of dates."""
+    zone = getattr(getattr(dtype, "pyarrow_dtype", dtype), "tz", None)
+    return None if zone is None else str(zone)
 
 
 def _keys_told(frame: Any, columns: Sequence[Column]) -> list[str]:
@@ -283,7 +298,7 @@ class Coding:
     @cached_property
     def token(self) -> str:
         """Identifies equal codings for dask, which then hashes the levels once."""
-        return str(tokenize([astuple(column) for column in self.columns], self.unknown))
+        return str(dask.base.tokenize([astuple(column) for column in self.columns], self.unknown))
 
     @property
     def learned(self) -> bool:
@@ -308,9 +323,24 @@ class Coding:
         if absent:
             raise ValueError(f"X has no column {absent[0]!r}, which the fit had.")
         refuse_repeated(X.columns[X.columns.isin(sources)])
+        self._warn_of_zones(X.dtypes)
         if not is_frame(X):
             return self(X)
         return X[sources].map_partitions(self, meta=self(X._meta[sources]))
+
+    def _warn_of_zones(self, dtypes: Any) -> None:
+        """Warn of dates that have a time zone and had none at the fit, or the other way round."""
+        zones = {column.source: column.zone for column in self.columns if column.kind in _PARTS}
+        for source, fitted in zones.items():
+            own = _zone(dtypes[source])
+            if getattr(dtypes[source], "kind", "O") == "M" and (own is None) != (fitted is None):
+                warn_user(
+                    f"Dates in column {source!r} have {own or 'no time zone'}, and had "
+                    f"{fitted or 'no time zone'} at the fit. Both are taken as the time that a "
+                    "clock shows there. If these clocks differ, convert the column, for instance "
+                    "by .dt.tz_localize and .dt.tz_convert.",
+                    UserWarning,
+                )
 
     def __call__(self, part: Any, partition_info: dict[str, Any] | None = None) -> Any:
         """Code a pandas frame."""
@@ -325,7 +355,7 @@ class Coding:
         if column.kind == "category":
             return self._levels(column, series, block)
         try:
-            return _numbers(series, column.kind)
+            return _numbers(series, column)
         except _UNREADABLE as error:
             rows = range(len(series))
             row = next((row for row in rows if not _is_readable(series, row, column)), 0)
@@ -361,14 +391,14 @@ class Coding:
 _UNREADABLE = (TypeError, ValueError, AttributeError)
 
 
-def _numbers(series: Any, kind: str) -> NDArray[np.float64]:
+def _numbers(series: Any, column: Column) -> NDArray[np.float64]:
     """Code a column that is not a category; values of other kinds raise an `_UNREADABLE` error."""
     series = series.infer_objects()
     if not series.notna().any():
         return np.full(len(series), np.nan)
-    if kind in _PARTS:
-        return _time(series, kind)
-    if kind == "flag":
+    if column.kind in _PARTS:
+        return _time(series, column)
+    if column.kind == "flag":
         series = series.astype("boolean")
     elif series.dtype.kind in "mM":
         raise TypeError("dates are no numbers")
@@ -377,25 +407,26 @@ def _numbers(series: Any, kind: str) -> NDArray[np.float64]:
 
 def _is_readable(series: Any, row: int, column: Column) -> bool:
     try:
-        _numbers(series.iloc[row : row + 1], column.kind)
+        _numbers(series.iloc[row : row + 1], column)
     except _UNREADABLE:
         return False
     return True
 
 
-def _time(series: Any, part: str) -> NDArray[np.float64]:
-    """Return days since 1970, or the share of the year that has passed."""
+def _time(series: Any, column: Column) -> NDArray[np.float64]:
+    """Return days since 1970, or the share of the year that has passed, by the fit's clock."""
     import pandas as pd
 
     if str(series.dtype).startswith("date32"):  # days of Arrow, which have no time zone
         series = series.astype("timestamp[s][pyarrow]")
-    if series.dt.tz is not None:
-        series = series.dt.tz_localize(None)
+    if series.dt.tz is not None:  # tz_localize takes dates of Arrow as UTC
+        zone = column.zone or _zone(series.dtype)
+        series = series.astype(pd.DatetimeTZDtype("us", zone)).dt.tz_localize(None)
     # With `days=1`, pandas 2 makes a timedelta without a unit, for which NumPy 2.5 issues a
     # warning.
     day = pd.Timedelta(np.timedelta64(1, "D"))
     days = ((series - pd.Timestamp(0)) / day).to_numpy(dtype=np.float64)
-    if part == "trend":
+    if column.kind == "trend":
         return np.asarray(days)
     within = days - np.floor(days)
     return np.asarray((series.dt.day_of_year.to_numpy(np.float64) - 1 + within) / DAYS_OF_YEAR)

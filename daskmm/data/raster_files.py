@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import dask.array as da
 import numpy as np
 import zarr
 
+from daskmm._dask import da
 from daskmm.data.names import refuse_unknown
 from daskmm.data.rasters import pixels_of
 from daskmm.data.variables import with_names
@@ -139,7 +139,7 @@ def is_dataset(path: str) -> bool:
 
 def refuse_packed(array: zarr.Array, described: str) -> None:
     """Raise ValueError for an array whose numbers are not its values until xarray unpacks them."""
-    packed = packing_of(array)
+    packed = packing_of(array.attrs)
     if not packed:
         return
     dims = [f"{name!r}" for name in _dims(array) if name is not None]

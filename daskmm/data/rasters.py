@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm._dask import da, is_dask_array
 from daskmm.data.blocks import check_dtype
+from daskmm.data.errors import warn_user
 from daskmm.data.grids import Grid
 from daskmm.data.variables import with_names
+from daskmm.data.zarr_chunks import packing_of
 
 # Dimension of the variables of a Dataset, as xarray's `Dataset.to_dataarray` calls it.
 _VARIABLES = "variable"
@@ -41,7 +43,7 @@ class Raster:
     @property
     def named(self) -> Any:
         """The table, with the features' names if there are any: a dask array or a frame."""
-        if isinstance(self.table, da.Array):
+        if is_dask_array(self.table):
             return with_names(self.table, self.names)
         if self.names is None:
             return self.table
@@ -63,7 +65,7 @@ class Raster:
             values = values.broadcast_like(self.pixels).transpose(*self.pixels.dims).data
         if getattr(values, "shape", None) not in (self.grid.shape, (len(self.table),)):
             return values
-        if not isinstance(self.table, da.Array):
+        if not is_dask_array(self.table):
             return values.reshape(-1)
         if values.ndim == 1:
             values = values.reshape(self.grid.shape)
@@ -79,7 +81,7 @@ class Raster:
 
         rest = values.shape[1:]
         shape = (*self.grid.shape, *rest)
-        if isinstance(values, da.Array):
+        if is_dask_array(values):
             values = da.reshape_blockwise(values, shape, (*self.grid.chunks, *values.chunks[1:]))
         else:
             values = values.reshape(shape)
@@ -89,7 +91,7 @@ class Raster:
 
 def grid_of(X: Any) -> Grid | None:
     """Return the grid of a lazy Raster, whose blocks are windows of the grid; otherwise None."""
-    return X.grid if isinstance(X, Raster) and isinstance(X.table, da.Array) else None
+    return X.grid if isinstance(X, Raster) and is_dask_array(X.table) else None
 
 
 def in_strips(X: Any) -> Any:
@@ -119,6 +121,8 @@ def pixels_of(X: Any, feature_dim: str | None, fitted_dim: str | None = None) ->
                 f"is a {kind}, whose columns are the features."
             )
         return X
+    for variable in X.data_vars.values() if kind == "Dataset" else [X]:
+        _warn_of_packed(variable)
     name = feature_dim or fitted_dim
     if kind == "Dataset":
         name = name or _VARIABLES
@@ -131,6 +135,17 @@ def pixels_of(X: Any, feature_dim: str | None, fitted_dim: str | None = None) ->
     if X.ndim < 2:
         raise ValueError(f"X has no dimension besides the one of the features, {name!r}.")
     return _raster(X, name)
+
+
+def _warn_of_packed(variable: Any) -> None:
+    """Warn if the values of a variable are packed, or marked as missing by a number."""
+    if packed := packing_of(variable.attrs):
+        name = "X" if variable.name is None else f"X ({variable.name})"
+        warn_user(
+            f"{name} has packed values ({packed}), which are taken as they are. Unpack them first, "
+            "by xarray.decode_cf(dataset) or rioxarray.open_rasterio(path, mask_and_scale=True).",
+            UserWarning,
+        )
 
 
 def _cube(data: Any, name: str) -> Any:
@@ -146,13 +161,15 @@ def _cube(data: Any, name: str) -> Any:
         )
     if not data.data_vars:
         raise ValueError("X is a Dataset without variables.")
+    for key, variable in data.data_vars.items():
+        check_dtype(variable.dtype, f"X[{key!r}]")
     return data.to_dataarray(dim=name)
 
 
 def _raster(cube: Any, name: str) -> Raster:
     check_dtype(cube.dtype, "X")
     array, axis = cube.data, cube.dims.index(name)
-    if not isinstance(array, da.Array):
+    if not is_dask_array(array):
         array = np.asarray(array)
     elif any(np.isnan(sizes).any() for sizes in array.chunks):
         raise ValueError("X has blocks of unknown size. Call compute_chunk_sizes() first.")
@@ -162,7 +179,7 @@ def _raster(cube: Any, name: str) -> Raster:
     pixels = cube.isel({name: 0}).drop_vars(
         [key for key, own in cube.coords.items() if not set(own.dims) <= set(cube.dims) - {name}]
     )
-    if isinstance(array, da.Array):
+    if is_dask_array(array):
         chunks = tuple(tuple(map(int, c)) for i, c in enumerate(array.chunks) if i != axis)
     else:
         chunks = tuple((length,) for i, length in enumerate(array.shape) if i != axis)
@@ -172,7 +189,7 @@ def _raster(cube: Any, name: str) -> Raster:
 
 def _columns(table: NDArray | da.Array, order: list[int]) -> Any:
     """Return columns of a table; dask's expressions cannot be indexed by lists."""
-    if not isinstance(table, da.Array):
+    if not is_dask_array(table):
         return table[:, order]
     map_blocks: Any = table.map_blocks
     return map_blocks(_columns, order, chunks=(table.chunks[0], (len(order),)), meta=table._meta)
@@ -181,7 +198,7 @@ def _columns(table: NDArray | da.Array, order: list[int]) -> Any:
 def _flat_rows(array: Any, axis: int) -> Any:
     """Return an array as a table of the pixels, with the features along an axis."""
     n_features, others = array.shape[axis], [i for i in range(array.ndim) if i != axis]
-    if not isinstance(array, da.Array):
+    if not is_dask_array(array):
         if axis == 0:  # this is a view if the array is in C order
             return array.reshape(n_features, -1).T
         return np.moveaxis(array, axis, -1).reshape(-1, n_features)

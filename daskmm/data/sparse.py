@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from scipy.sparse import csr_array, issparse, vstack
 
+from daskmm._dask import da, is_dask_array
 from daskmm.numerics.sparse_rows import SparseRows, canonical
 
 # Bytes of the index of a stored value, and the share of values that are assumed to be stored if
@@ -36,7 +36,7 @@ class NamedSparse(csr_array):
 
 def is_sparse(X: Any) -> bool:
     """Return whether a table is sparse; for a dask array, its meta decides."""
-    X = X._meta if isinstance(X, da.Array) else X
+    X = X._meta if is_dask_array(X) else X
     known = issparse(X) or type(X).__module__.partition(".")[0] == "sparse"
     return known or has_sparse_columns(X)
 

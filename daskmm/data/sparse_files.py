@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import dask.array as da
 import numpy as np
-from dask.base import tokenize
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from daskmm._dask import da, dask
 from daskmm.data.lazy import array_of
 from daskmm.data.sparse import INDEX_BYTES, with_stored
 from daskmm.data.variables import variable_names, with_names
@@ -68,7 +67,7 @@ def lazy_rows(source: SparseSource, n_features: int, chunks: int | str = "auto")
         (_read_rows, source, indptr[start : stop + 1], n_features)
         for start, stop in itertools.pairwise(ends)
     ]
-    token = tokenize(source.described, n_features, ends, indptr)
+    token = dask.base.tokenize(source.described, n_features, ends, indptr)
     return _array_of(tasks, ends, n_features, dtype, int(indptr[-1]), token)
 
 
@@ -231,5 +230,5 @@ def open_sparse_npz(path: str, chunks: int | str) -> da.Array | None:
         rows.indptr.astype(np.int64), rows.data.itemsize + rows.indices.itemsize, chunks
     )
     blocks = [rows[start:stop] for start, stop in itertools.pairwise(ends)]
-    token = tokenize(path, ends, rows.data)
+    token = dask.base.tokenize(path, ends, rows.data)
     return _array_of(blocks, ends, rows.shape[1], rows.dtype, rows.nnz, token)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm._dask import da, is_dask_array
 from daskmm.data.blocks import Block, Position, RowBlocks, cut_rows, is_series, refuse_masked
 from daskmm.data.lazy import array_of_frame, delayed_blocks, in_memory
 from daskmm.data.names import counted
@@ -105,14 +105,24 @@ def one_dimensional(sample_weight: Any, lazy: bool) -> NDArray | da.Array:
     """
     if lazy and is_series(sample_weight):
         return array_of_frame(sample_weight)
-    if not (lazy and isinstance(sample_weight, da.Array)):
+    if not (lazy and is_dask_array(sample_weight)):
         refuse_masked(sample_weight, "sample_weight")
-        sample_weight = in_memory(sample_weight)
-    if sample_weight.ndim > 1 or (sample_weight.ndim == 0 and isinstance(sample_weight, da.Array)):
+        sample_weight = _numeric(in_memory(sample_weight))
+    if sample_weight.ndim > 1 or (sample_weight.ndim == 0 and is_dask_array(sample_weight)):
         raise ValueError(
             f"sample_weight must be 1D, got {sample_weight.ndim}D: Sample weights must be 1D"
         )
     return sample_weight
+
+
+def _numeric(weights: NDArray) -> NDArray:
+    """Return an array of objects, such as decimals, as numbers; other arrays unchanged."""
+    if weights.dtype != object:
+        return weights
+    try:
+        return weights.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"sample_weight must be numbers: {error}") from error
 
 
 def needs_row_counts(weights: NDArray | da.Array) -> bool:
@@ -145,9 +155,9 @@ def with_weights(blocks: RowBlocks, weights: Any) -> RowBlocks:
         )
     if weights.shape[0] == 0:
         return blocks  # dask cannot cut an empty array into several blocks
-    if not isinstance(table, da.Array):
+    if not is_dask_array(table):
         return replace(blocks, weights=cut_rows(weights, layout.rows))
-    if not isinstance(weights, da.Array):
+    if not is_dask_array(weights):
         weights = da.from_array(weights, chunks=-1)
     if not np.isnan(weights.shape[0]):
         weights = weights.rechunk((layout.rows,))

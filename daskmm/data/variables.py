@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import dask.array as da
-
+from daskmm._dask import da
 from daskmm.storage.zarr_stores import zarr_store
 
 # Attribute of dask arrays that holds the names of their columns.

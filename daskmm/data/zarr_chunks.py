@@ -11,15 +11,15 @@ import itertools
 import math
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm._dask import is_dask_array
 from daskmm.data.errors import warn_user
 from daskmm.data.lazy import array_inside
 
@@ -39,6 +39,12 @@ def is_zarr(X: Any) -> bool:
     """Return whether `X` is a zarr array, without importing zarr (the import is slow)."""
     zarr = sys.modules.get("zarr")
     return zarr is not None and isinstance(X, zarr.Array)
+
+
+def is_zarr_group(X: Any) -> bool:
+    """Return whether `X` is a zarr group, without importing zarr."""
+    zarr = sys.modules.get("zarr")
+    return zarr is not None and isinstance(X, zarr.Group)
 
 
 def check_chunks(array: zarr.Array, described: str) -> None:
@@ -124,9 +130,9 @@ def _listed(array: zarr.Array, keys: Sequence[str]) -> list[int | None]:
     return [1 if f"{prefix}{key}" in found else None for key in keys]
 
 
-def packing_of(array: zarr.Array) -> str:
-    """Return how xarray packed the values of an array, in words; "" if they are as stored."""
-    told = {name: array.attrs[name] for name in _PACKING if name in array.attrs}
+def packing_of(attributes: Mapping[str, Any]) -> str:
+    """Return how xarray packed values with these attributes, in words; "" if they are as stored."""
+    told = {name: attributes[name] for name in _PACKING if name in attributes}
     if isinstance(fill := told.get("_FillValue"), str):  # floats are stored so in zarr 3
         told["_FillValue"] = np.frombuffer(base64.b64decode(fill), "<f8").tolist()[0]
     return ", ".join(f"{name} {value}" for name, value in told.items() if value == value)
@@ -137,11 +143,11 @@ def check_chunks_of(X: Any) -> None:
 
     It warns if xarray packed the values of the array.
     """
-    if isinstance(X, da.Array):
+    if is_dask_array(X):
         X = array_inside(X)
     if is_zarr(X):
         check_chunks(X, f"X ({X.store_path})")
-        if packed := packing_of(X):
+        if packed := packing_of(X.attrs):
             warn_user(
                 f"X ({X.store_path}) has packed values ({packed}), which are taken as they are "
                 "stored. xarray.open_zarr unpacks them.",

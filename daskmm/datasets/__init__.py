@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from functools import partial
 from numbers import Integral
 
-import dask.array as da
 import numpy as np
 from sklearn.utils import check_scalar
 
+from daskmm._dask import da
 from daskmm.datasets._simulations import (
     Chunks,
     RandomState,

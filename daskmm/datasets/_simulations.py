@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from functools import partial
 from numbers import Integral, Real
 
-import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import vonmises_fisher
 from sklearn.utils import check_scalar
+
+from daskmm._dask import da
 
 FloatArray = NDArray[np.float64]
 

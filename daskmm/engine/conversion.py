@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.engine.passes import run_on_threads
+from daskmm.engine.threads import run_on_threads
 from daskmm.numerics.rows import tile_rows, tiles
 
 

@@ -12,7 +12,6 @@ import contextlib
 import functools
 import logging
 import math
-import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
@@ -20,8 +19,6 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import dask
-from dask.base import get_scheduler
-from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.typing import Key
 from dask.utils import parse_timedelta
@@ -38,16 +35,9 @@ from daskmm.engine.grouping import (
     streamed_groups,
     without_data,
 )
+from daskmm.engine.merge_tree import Arguments, merge
 from daskmm.engine.stragglers import Handover, patience
-from daskmm.engine.worker_task import (
-    Arguments,
-    Parcel,
-    PartialSums,
-    load_pickled,
-    merge,
-    pickled,
-    run_pickled,
-)
+from daskmm.engine.worker_task import Parcel, PartialSums, load_pickled, pickled, run_pickled
 from daskmm.storage.readable import readable_bytes
 
 logger = logging.getLogger("daskmm")
@@ -114,35 +104,8 @@ class _KilledError(Exception):
         self.errors = errors
 
 
-# Clients
-
-
-def connected(address: str, timeout: float) -> Any:
-    """Return a client of the scheduler at an address, which must answer within `timeout` seconds.
-
-    It does not become the default client, for which later computes would wait even if it failed to
-    connect. OSError or ValueError is raised if no scheduler answers.
-    """
-    from distributed import Client
-
-    return Client(address, timeout=timeout, set_as_default=False)
-
-
-def client_of(schedule: Callable[..., Any]) -> Any:
-    """Return the distributed client that a scheduler function belongs to, or None."""
-    distributed = sys.modules.get("distributed")
-    owner = getattr(schedule, "__self__", None)
-    return owner if distributed is not None and isinstance(owner, distributed.Client) else None
-
-
-def computed(*collections: Any) -> tuple[Any, ...]:
-    """Call `dask.compute`, again if the active cluster is restarted.
-
-    ClusterLostError is raised if it is lost.
-    """
-    client = client_of(get_scheduler(cls=Delayed))
-    if client is None:
-        return tuple(dask.compute(*collections))
+def computed_on(client: Any, collections: Sequence[Any]) -> tuple[Any, ...]:
+    """Call `dask.compute` on a cluster, again if it is restarted."""
 
     def schedule(graph: Any, keys: Any, **options: Any) -> Any:
         submit = functools.partial(client.get, graph, keys, sync=False, **options)

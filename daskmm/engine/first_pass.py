@@ -225,7 +225,7 @@ def first_pass(
     assert n_rows is not None
     check_row_count(n_rows, n_clusters)
     rng = np.random.default_rng(seed)
-    size, larger = sample_sizes(layout, n_clusters, wanted, with_larger)
+    size, larger = sizes = sample_sizes(layout, n_clusters, wanted, with_larger)
     # All rows of a table in memory are used without a copy.
     all_here = size == n_rows and not (layout.lazy or layout.sparse)
     chosen = np.arange(0) if all_here else _sample_indices(n_rows, larger or size, rng)
@@ -244,9 +244,7 @@ def first_pass(
         moments, family, expansion, standardize, weigh_shares, some
     )
     passes.expect(finding.moments)
-    if not _holds(dtype, coordinates, moments):
-        dtype = _DOUBLE
-    sample = _in_model(uniform, coordinates, dtype)
+    sample = _in_model(uniform, coordinates, _wide_enough(dtype, coordinates, moments))
     survey = Survey(
         n_rows,
         moments.weight,
@@ -260,12 +258,10 @@ def first_pass(
         float(per_row.sum()) if family.squared else distortion.spread(sample.rows, sample.weights),
         None if expansion is None else expansion.groups,
         shares=moments.masses / moments.weight,
+        identifiers=() if expansion or layout.sparse else numbering_features(uniform.rows, n_rows),
     )
-    if expansion is None and not layout.sparse:
-        survey = replace(survey, identifiers=numbering_features(uniform.rows, n_rows))
     if not (by_distance and size < n_rows):
         return survey
-    sizes = SampleSizes(size, larger)
     return _resampled_by_distance(passes, survey, moments, sizes, n_clusters, (seed, rng))
 
 
@@ -276,13 +272,13 @@ def _in_model(sample: Sample, coordinates: FeatureCoordinates, dtype: np.dtype) 
     return Sample(converted(sample.rows, coordinates.to_model, dtype), sample.weights)
 
 
-def _holds(dtype: np.dtype, coordinates: FeatureCoordinates, moments: Moments) -> bool:
-    """Return whether a dtype can hold squares of values minus the origin, scaled or not."""
+def _wide_enough(dtype: np.dtype, coordinates: FeatureCoordinates, moments: Moments) -> np.dtype:
+    """Return a dtype if it holds squares of values minus the origin, scaled or not, or float64."""
     if dtype == _DOUBLE or not isinstance(coordinates, Coordinates):
-        return dtype == _DOUBLE
+        return _DOUBLE
     apart = np.abs(np.stack([moments.lowest, moments.highest]) - coordinates.mean)
     largest = np.maximum(apart, apart / coordinates.scale).max()
-    return bool(largest < np.sqrt(np.finfo(dtype).max) / _ROOM)
+    return dtype if largest < np.sqrt(np.finfo(dtype).max) / _ROOM else _DOUBLE
 
 
 def _model_coordinates(

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm._dask import da
 from daskmm.data.blocks import Block, Position, common_dtype
 from daskmm.data.names import features_named
 from daskmm.data.validation import checked_rows

@@ -15,9 +15,9 @@ from dask import config, multiprocessing
 from dask.base import is_dask_collection, named_schedulers
 from dask.blockwise import Blockwise
 from dask.delayed import Delayed
-from dask.system import CPU_COUNT
 from dask.typing import Key
 
+from daskmm._dask import cpu_count
 from daskmm.data.dask_private import (
     DataNode,
     GraphNode,
@@ -28,10 +28,9 @@ from daskmm.data.dask_private import (
 )
 from daskmm.engine.group_making import make_group, references_of
 from daskmm.engine.grouping import Grouping
-from daskmm.engine.worker_task import Arguments, merge, n_records, packed, pickled
+from daskmm.engine.merge_tree import SPLIT_EVERY, Arguments, merge
+from daskmm.engine.worker_task import n_records, packed, pickled
 
-# Most records that one task merges.
-SPLIT_EVERY = 16
 # Arguments and constants (such as an open array) of more bytes become tasks of their own on a
 # cluster: they are sent once per worker, not with every task.
 _INLINE_BYTES = 1 << 18
@@ -127,7 +126,7 @@ class TaskGraph:
             return {}
         if self._pool is None:
             self._pool = ProcessPoolExecutor(
-                config.get("num_workers", None) or CPU_COUNT,
+                config.get("num_workers", None) or cpu_count(),
                 mp_context=multiprocessing.get_context(),
                 initializer=multiprocessing.initialize_worker_process,
             )

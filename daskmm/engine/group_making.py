@@ -8,7 +8,8 @@ from dask.typing import Key
 
 from daskmm.data.dask_private import GraphNode, TaskRef
 from daskmm.engine.grouping import Groups
-from daskmm.engine.worker_task import Arguments, Call, Group
+from daskmm.engine.merge_tree import Arguments
+from daskmm.engine.worker_task import Call, Group
 
 
 def make_group(

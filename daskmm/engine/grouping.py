@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from dask.typing import Key
-
+from daskmm._dask import Key
 from daskmm.engine.merge_tree import subtree_starts
 
 # Least number of tasks per thread of this process, if there are enough calls. Fewer tasks would

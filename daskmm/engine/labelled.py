@@ -9,11 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import dask
-import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm._dask import is_dask_array, is_dask_collection
 from daskmm.data.lazy import array_of_frame, delayed_blocks
 from daskmm.data.names import cell
 from daskmm.engine.frames import NAME
@@ -66,16 +65,11 @@ def write_labelled(
     Return the number of rows with each label, (largest label + 1,), and of those with the label −1.
 
     It raises FileExistsError if the path exists and is not to be replaced; nothing is computed
-    then. It raises ValueError if a column has the name of the labels, "cluster", or of the names,
-    or if there are more or fewer labels than rows.
+    then. It raises ValueError for names that `refuse_taken` refuses, or if there are more or fewer
+    labels than rows.
     """
     suffix = Path(path).suffix.lower()
-    own = {NAME} if names is None else {NAME, CLUSTER_NAME}
-    columns = set() if kept is None else {*kept.columns}
-    if suffix == ".csv" and index is not False:
-        columns.update((kept._meta.index if index is True else index).names)
-    if taken := sorted(own & columns):
-        raise ValueError(f"The column {taken[0]!r} has the name of the labels, and cannot be kept.")
+    refuse_taken(kept, path, names is not None, index)
     counts, n_unlabelled, n_rows = np.zeros(0, dtype=np.int64), 0, 0
     if is_remote(path):
         whole = uploaded(str(path), "", (lambda name: not name) if replace else None)
@@ -95,6 +89,19 @@ def write_labelled(
     return counts, n_unlabelled
 
 
+def refuse_taken(kept: Any, path: str | Path, named: bool, index: Any = False) -> None:
+    """Raise ValueError if a column to be written beside labels has their name, or that of names.
+
+    The arguments are those of `write_labelled`; `named` says that clusters' names are written.
+    """
+    own = {NAME, CLUSTER_NAME} if named else {NAME}
+    columns = set() if kept is None else {*kept.columns}
+    if Path(path).suffix.lower() == ".csv" and index is not False:
+        columns.update((kept._meta.index if index is True else index).names)
+    if taken := sorted(own & columns):
+        raise ValueError(f"The column {taken[0]!r} has the name of the labels, and cannot be kept.")
+
+
 def is_labelled(path: str | Path) -> bool:
     """Return whether a path has the suffix of a file with columns."""
     return Path(path).suffix.lower() in _WRITERS
@@ -111,7 +118,7 @@ def _parts(labels: Any, kept: Any) -> Iterator[Any]:
     """Yield pandas frames of consecutive rows; a few partitions are computed together."""
     import pandas as pd
 
-    lazy = dask.is_dask_collection(labels)
+    lazy = is_dask_collection(labels)
     if kept is not None and lazy:
         yield from computed_in_turn(kept.assign(**{NAME: labels}).to_delayed())
     elif kept is not None:
@@ -124,7 +131,7 @@ def _parts(labels: Any, kept: Any) -> Iterator[Any]:
         if start != labels.shape[0]:
             raise ValueError(f"There are {labels.shape[0]:,} labels for {start:,} rows.")
     elif lazy:
-        array = labels if isinstance(labels, da.Array) else array_of_frame(labels)
+        array = labels if is_dask_array(labels) else array_of_frame(labels)
         for block in computed_in_turn(delayed_blocks(array).ravel()):
             yield pd.DataFrame({NAME: block})
     else:

@@ -8,15 +8,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import dask.array as da
 import numpy as np
 import zarr
 from numpy.typing import NDArray
 
+from daskmm._dask import is_dask_array
 from daskmm.data.blocks import is_series
 from daskmm.data.lazy import array_of_frame, delayed_blocks
-from daskmm.engine.distributed import computed
-from daskmm.engine.passes import one_blas_thread
+from daskmm.engine.clients import computed
+from daskmm.engine.threads import one_blas_thread
 from daskmm.storage.arrays import create_array
 from daskmm.storage.atomic import written_whole
 from daskmm.storage.remote import is_remote, local_path, uploaded
@@ -69,7 +69,7 @@ class LabelWriter:
         """Add all labels of an array, or of a dask array or series, a few blocks at a time."""
         if is_series(labels):
             labels = array_of_frame(labels)
-        if not isinstance(labels, da.Array):
+        if not is_dask_array(labels):
             self.append(np.asarray(labels))
             return
         for block in computed_in_turn(delayed_blocks(labels).ravel()):

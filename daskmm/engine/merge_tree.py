@@ -8,6 +8,20 @@ subtree has one record; other groups have a few.
 
 from __future__ import annotations
 
+import functools
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+Arguments = tuple[Any, ...]
+# Most records that one task merges.
+SPLIT_EVERY = 16
+
+
+def merge(records: Iterable[Any]) -> Any:
+    """Sum records in order."""
+    return functools.reduce(operator.add, records)
+
 
 def subtree_starts(n_calls: int, least: int) -> list[int]:
     """Return the first call of each of at least `least` subtrees, or of as many as there are calls.

@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import functools
 import itertools
-import operator
-import threading
-import uuid
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import dask.array as da
 import numpy as np
-from dask.base import get_scheduler, named_schedulers
-from dask.delayed import Delayed
-from dask.system import CPU_COUNT
-from dask.typing import Key
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
 
+from daskmm._dask import LazyModule, da, is_dask_array
 from daskmm.data.blocks import (
     Block,
     Layout,
@@ -33,7 +24,6 @@ from daskmm.data.blocks import (
     row_blocks,
     visited_together,
 )
-from daskmm.data.dask_private import Task, TaskRef
 from daskmm.data.errors import warn_user
 from daskmm.data.grids import Grid
 from daskmm.data.lazy import delayed_rows
@@ -45,29 +35,19 @@ from daskmm.data.validation import (
     with_weights,
 )
 from daskmm.engine.changes import Totals, Watch, compare, have_finite_squares
-from daskmm.engine.distributed import (
-    ATTEMPTS,
-    LostFuturesError,
-    client_of,
-    computed,
-    persist_on,
-    reduce_on,
-)
-from daskmm.engine.graph import NAME, TaskGraph
-from daskmm.engine.grouping import GROUPS_PER_THREAD, consecutive_groups, without_data
+from daskmm.engine.clients import active_client, computed
+from daskmm.engine.merge_tree import Arguments, merge
 from daskmm.engine.moments import Moments
-from daskmm.engine.resources import memory_bytes, threads_here
-from daskmm.engine.worker_task import (
-    Arguments,
-    GroupQueue,
-    PartialSums,
-    merge,
-    run_group,
-    run_queue,
-)
+from daskmm.engine.resources import memory_bytes
+from daskmm.engine.threads import one_blas_thread, run_on_threads
 from daskmm.numerics.distortions.base import Distortion
 from daskmm.numerics.rows import Coordinates
 from daskmm.numerics.sparse_rows import stacked
+
+if TYPE_CHECKING:
+    from daskmm.engine import scheduled
+else:
+    scheduled = LazyModule("daskmm.engine.scheduled")
 
 Persist = bool | Literal["auto"]
 
@@ -101,7 +81,7 @@ class Passes:
         self._watch: Watch | None = None
         self._some: NDArray[np.float64] | None = None
         self._n_passes = 0
-        self._graph_of: tuple[RowBlocks, TaskGraph] | None = None
+        self._graph_of: tuple[RowBlocks, scheduled.TaskGraph] | None = None
         self._loaded_of: tuple[RowBlocks, list[Arguments]] | None = None
         # These are the lazy blocks, while they are persisted.
         self._streamed: RowBlocks | None = None
@@ -129,7 +109,7 @@ class Passes:
         self._n_passes += 1
         layout, watch = self.blocks.layout, self._watch
         if cheaper_loaded_once(layout, _data_bytes(self.blocks)):
-            return _reduce_loaded(function, self._loaded(), shared)
+            return scheduled.reduce_loaded(function, self._loaded(), shared)
         if not layout.lazy:
             visit = functools.partial(_visit_blocks, self._family, watch, function)
             found = _reduce_here(visit, _arguments(self.blocks), shared)
@@ -183,22 +163,22 @@ class Passes:
         visit = functools.partial(_visit_blocks, self._family, watch, function)
         name = function.__name__
         with one_blas_thread():
-            for _ in range(ATTEMPTS - 1):
+            for _ in range(scheduled.ATTEMPTS - 1):
                 try:
-                    return reduce_graph(self._graph(), visit, shared, name, schedule)
-                except LostFuturesError:
+                    return scheduled.reduce_graph(self._graph(), visit, shared, name, schedule)
+                except scheduled.LostFuturesError:
                     if self._streamed is None:
                         raise  # the caller persisted the data, which cannot be rebuilt here
                     # The restarted cluster has lost the persisted blocks.
                     streamed = replace(self._streamed, layout=self.blocks.layout)
-                    self.blocks = _in_memory(streamed)
-            return reduce_graph(self._graph(), visit, shared, name, schedule)
+                    self.blocks = scheduled.in_memory(streamed)
+            return scheduled.reduce_graph(self._graph(), visit, shared, name, schedule)
 
     def _loaded(self) -> list[Arguments]:
         """Return the checked block of each call, loaded on first use."""
         if self._loaded_of is None or self._loaded_of[0] is not self.blocks:
             # Starting processes takes longer than reading a small table here.
-            here = named_schedulers["sync"] if _by_processes() else None
+            here = scheduled.synchronous() if scheduled.by_processes() else None
             self._loaded_of = self.blocks, self._reduce_lazy(_as_list, (), schedule=here)
         return self._loaded_of[1]
 
@@ -216,7 +196,7 @@ class Passes:
         """
         if sample_weight is None:
             return
-        weights = one_dimensional(sample_weight, lazy=isinstance(self.blocks.table, da.Array))
+        weights = one_dimensional(sample_weight, lazy=is_dask_array(self.blocks.table))
         if needs_row_counts(weights):
             self.count_rows()
         self.blocks = with_weights(self.blocks, weights)
@@ -237,7 +217,7 @@ class Passes:
         wanted = layout.lazy and not cheaper_loaded_once(layout, _data_bytes(streamed))
         if wanted and (_fits(streamed) if persist == "auto" else persist):
             with one_blas_thread():
-                self.blocks = _in_memory(streamed)
+                self.blocks = scheduled.in_memory(streamed)
             self._streamed = streamed
         elif wanted and self._graph().is_shuffled:
             other = "" if persist == "auto" else ", or keep X in their memory by persist='auto'"
@@ -249,7 +229,7 @@ class Passes:
             self.blocks, self._graph_of = replace(streamed, layout=layout), None
             self._streamed = self._loaded_of = None
 
-    def _graph(self) -> TaskGraph:
+    def _graph(self) -> scheduled.TaskGraph:
         if self._graph_of is None or self._graph_of[0] is not self.blocks:
             spare = None
             if self._streamed is not None:
@@ -270,7 +250,7 @@ def weighted_passes(
     With `family`, rows that have no distances by this distortion have no weight.
     """
     passes = Passes(row_blocks(table, grid), family)
-    if family is None or isinstance(table, da.Array):
+    if family is None or is_dask_array(table):
         passes.weigh(sample_weight)
         return passes
     if (empty := family.empty(table)).any():
@@ -284,7 +264,7 @@ def weights_in_memory(sample_weight: Any, n_rows: int) -> NDArray[np.float64]:
     if sample_weight is None:
         return np.ones(n_rows)
     weights = one_dimensional(sample_weight, lazy=True)
-    if isinstance(weights, da.Array):
+    if is_dask_array(weights):
         weights = np.concatenate(computed(*delayed_rows(weights)))
     elif weights.ndim == 0:
         weights = np.full(n_rows, weights)
@@ -315,8 +295,10 @@ def _visit_blocks(
     return function(block, *shared) if watch is None else watch.call(function, block, *shared)
 
 
-def _graph_of(blocks: RowBlocks, spare: Callable[[], TaskGraph] | None = None) -> TaskGraph:
-    return TaskGraph(_arguments(blocks), blocks.table, spare=spare)
+def _graph_of(
+    blocks: RowBlocks, spare: Callable[[], scheduled.TaskGraph] | None = None
+) -> scheduled.TaskGraph:
+    return scheduled.TaskGraph(_arguments(blocks), blocks.table, spare=spare)
 
 
 def _arguments(blocks: RowBlocks) -> list[Arguments]:
@@ -355,96 +337,10 @@ def tree_reduce(
     calls. If it is small, calls run one after the other on this thread, unless there is a cluster.
     """
     few = products < _FEW_PRODUCTS
-    if not lazy or (few and client_of(get_scheduler(cls=Delayed)) is None):
+    if not lazy or (few and active_client() is None):
         return _reduce_here(function, arguments, shared, in_turn=few)
     with one_blas_thread():
-        return reduce_graph(TaskGraph(arguments), function, shared, name)
-
-
-def reduce_graph(
-    graph: TaskGraph,
-    function: Callable[..., Any],
-    shared: Arguments,
-    name: str,
-    schedule: Any = None,
-) -> Any:
-    """Sum ``function(*own, *shared)`` over the calls of a graph, on the active scheduler.
-
-    Records are merged along a binary tree of the calls, so that the bits do not depend on the
-    grouping of calls. On a cluster, `ClusterLostError` and `DeadlyBlockError` may be raised.
-    `schedule` is a scheduler function that replaces the active one.
-    """
-    schedule = schedule or get_scheduler(cls=Delayed)
-    if schedule is named_schedulers["processes"] and not graph.nodes:
-        # All data are in this process.
-        return _reduce_loaded(function, graph.arguments, shared)
-    client = client_of(schedule)
-    name = _unique(name)
-    if client is not None:
-        return reduce_on(client, graph, function, shared, name)
-    n_threads = threads_here()
-    groups = consecutive_groups(len(graph.arguments), n_threads * GROUPS_PER_THREAD)
-    tasks = graph.tasks(without_data(groups), False)
-    if schedule not in (named_schedulers["threads"], named_schedulers["sync"]) or not tasks.alone:
-        nodes, records = tasks.graph(name, run_group, (function, shared))
-        return merge(schedule(nodes, records, **graph.processes(schedule))).total
-    queue = GroupQueue([group for group, _ in tasks.groups])
-    keys: list[Key] = [(name, number) for number in range(min(n_threads, len(queue)))]
-    try:
-        nodes = {key: Task(key, run_queue, queue, function, shared) for key in keys}
-        return merge(schedule(nodes, keys)).total
-    finally:
-        queue.close()  # this ends the tasks of an interrupted pass, too
-
-
-def _in_memory(blocks: RowBlocks) -> RowBlocks:
-    """Compute lazy blocks, each once, and return them in memory.
-
-    On a cluster they become futures: blocks stay with the workers that loaded them, and are
-    released with the last reference.
-    """
-    client = client_of(get_scheduler(cls=Delayed))
-    if client is None:
-        pairs = _loaded_pairs(blocks)
-    else:
-        graph = TaskGraph(blocks.pairs, blocks.table, "block")
-        values: dict[Key, Any] = {
-            key: Delayed(key, {key: future}) for key, future in graph.futures.items()
-        }
-        if any(own.key in graph.nodes for owns in graph.references for own in owns):
-            values |= _kept(persist_on(client, graph, _unique("keep")))
-        pairs = [
-            tuple(values[item.key] if isinstance(item, Delayed) else item for item in pair)
-            for pair in blocks.pairs
-        ]
-    parts, weights = zip(*pairs, strict=True)
-    return replace(blocks, parts=parts, weights=None if blocks.weights is None else weights)
-
-
-def _loaded_pairs(blocks: RowBlocks) -> list[tuple[Any, ...]]:
-    """Return rows and weights of each block, loaded by the active scheduler."""
-    places = positions(blocks.layout)
-    own = [(place, *pair) for place, pair in zip(places, blocks.pairs, strict=True)]
-    found: list[tuple[Any, ...]] = reduce_graph(
-        TaskGraph(own, blocks.table), _rows_and_weights, (), "keep"
-    )
-    return found
-
-
-def _rows_and_weights(position: Position, rows: Any, weights: Any) -> list[tuple[Any, ...]]:
-    return [(rows, weights)]
-
-
-def _kept(places: dict[Key, tuple[Any, int]]) -> dict[Key, Delayed]:
-    """Return the values in the packs of `persist_on`, by key."""
-    # All values share one graph, so dask searches it only once.
-    graph: dict[Key, Any] = {pack.key: pack for pack, _ in places.values()}
-    taken: dict[Key, Delayed] = {}
-    for number, (key, (pack, place)) in enumerate(places.items()):
-        item = (f"{pack.key[0]}-item", number)
-        graph[item] = Task(item, operator.getitem, TaskRef(pack.key), place)
-        taken[key] = Delayed(item, graph)
-    return taken
+        return scheduled.reduce_graph(scheduled.TaskGraph(arguments), function, shared, name)
 
 
 def _fits(blocks: RowBlocks) -> bool:
@@ -465,17 +361,7 @@ def cheaper_loaded_once(layout: Layout, n_bytes: int) -> bool:
     """
     if not layout.lazy or layout.n_rows is None or n_bytes > LOADED_ONCE_BYTES:
         return False
-    return _by_processes() or len(visited_together(layout)) < layout.n_blocks
-
-
-def _by_processes() -> bool:
-    """Return whether dask's local process scheduler is active."""
-    return bool(get_scheduler(cls=Delayed) is named_schedulers["processes"])
-
-
-def _unique(name: str) -> str:
-    """Return a unique name for the tasks of a pass."""
-    return f"{NAME}{name.strip('_').replace('_', '-')}-{uuid.uuid4().hex}"
+    return scheduled.by_processes() or len(visited_together(layout)) < layout.n_blocks
 
 
 def _reduce_here(
@@ -488,57 +374,3 @@ def _reduce_here(
     with one_blas_thread():
         # Records are merged as they come, so that few are alive at once.
         return merge((call() for call in calls) if in_turn else run_on_threads(calls))
-
-
-def _reduce_loaded(
-    function: Callable[..., Any], arguments: Sequence[Arguments], shared: Arguments
-) -> Any:
-    """Sum over data in this process, in the order of a scheduler, so that bits are equal."""
-    calls = [functools.partial(function, *own, *shared) for own in arguments]
-    with one_blas_thread():
-        found = enumerate(run_on_threads(calls))
-        return merge(PartialSums.of(call, record, len(calls)) for call, record in found).total
-
-
-def run_on_threads(calls: Sequence[Callable[[], Any]]) -> Iterator[Any]:
-    """Yield the results of some calls, in order, from as many threads as there are cores."""
-    if len(calls) <= 1:
-        yield from (call() for call in calls)
-        return
-    with ThreadPoolExecutor(min(CPU_COUNT, len(calls))) as pool:
-        yield from pool.map(operator.call, calls)
-
-
-class _OneBlasThread:
-    """Limits BLAS to one thread while any thread is inside.
-
-    The limit holds for the process: the first thread to enter sets it, the last to leave lifts it.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._inside = 0
-
-    @functools.cached_property
-    def _threadpools(self) -> ThreadpoolController:
-        return ThreadpoolController()
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if self._inside == 0:
-                self._limit = self._threadpools.limit(limits=1, user_api="blas")
-            self._inside += 1
-
-    def __exit__(self, *error: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if self._inside == 0:
-                self._limit.restore_original_limits()
-
-
-_ONE_BLAS_THREAD = _OneBlasThread()
-
-
-def one_blas_thread() -> _OneBlasThread:
-    """Limit BLAS to one thread within a context, since blocks already occupy all cores."""
-    return _ONE_BLAS_THREAD

@@ -7,12 +7,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from dask import config
-from dask.base import get_scheduler
-from dask.delayed import Delayed
-from dask.system import CPU_COUNT
-
-from daskmm.engine.distributed import client_of
+from daskmm._dask import cpu_count, dask, is_configured
+from daskmm.engine.clients import active_client
 
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
@@ -28,7 +24,8 @@ class Worker:
 
 def threads_here() -> int:
     """Return the number of threads that dask's local scheduler uses."""
-    return int(config.get("num_workers", None) or CPU_COUNT)
+    configured = dask.config.get("num_workers", None) if is_configured() else None
+    return int(configured or cpu_count())
 
 
 def this_process() -> Worker:
@@ -42,15 +39,15 @@ def smallest_worker(lazy: bool) -> Worker:
 
     Workers of the active cluster visit lazy blocks; without one, and in memory, this process does.
     """
-    client = client_of(get_scheduler(cls=Delayed))
+    client = active_client()
     if client is None or not lazy:
         return this_process()
     found = client.scheduler_info(n_workers=-1)["workers"].values()
     # dask gives no tasks to workers whose memory is filled to this share.
-    share = config.get("distributed.worker.memory.pause", 0.8) or 1.0
+    share = dask.config.get("distributed.worker.memory.pause", 0.8) or 1.0
     workers = [Worker(w["nthreads"], int(share * (w["memory_limit"] or 0)) or None) for w in found]
     if not workers:
-        return Worker(CPU_COUNT, None)
+        return Worker(cpu_count(), None)
     return min(workers, key=lambda w: float("inf") if w.memory is None else w.memory / w.threads)
 
 
@@ -59,7 +56,7 @@ def memory_bytes() -> int:
 
     A worker without a limit counts as 0, as its memory is unknown.
     """
-    client = client_of(get_scheduler(cls=Delayed))
+    client = active_client()
     if client is None:
         return available_bytes()
     workers = client.scheduler_info(n_workers=-1)["workers"]

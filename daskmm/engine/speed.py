@@ -8,15 +8,15 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-import dask
-import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm._dask import da, dask
 from daskmm.data.blocks import Layout, RowBlocks, row_blocks
-from daskmm.engine.distributed import computed
+from daskmm.engine.clients import computed
 from daskmm.engine.malloc import memory_recycled
-from daskmm.engine.passes import cheaper_loaded_once, one_blas_thread
+from daskmm.engine.passes import cheaper_loaded_once
+from daskmm.engine.threads import one_blas_thread
 
 # Shortest time of a measurement; it covers several rounds, as other processes may use the cores.
 _MEASURED_SECONDS = 0.03

@@ -21,7 +21,8 @@ import dask
 from dask.typing import Key
 
 from daskmm.engine.graph import GroupTasks
-from daskmm.engine.worker_task import PartialSums, completed, give_up, merge, without_records
+from daskmm.engine.merge_tree import merge
+from daskmm.engine.worker_task import PartialSums, completed, give_up, without_records
 
 # Seconds until the first check of the workers, which are also the least seconds between two checks.
 # The time between checks is a share of the time since the pass began, and at most a second.

@@ -6,7 +6,6 @@ import contextlib
 import contextvars
 import functools
 import itertools
-import operator
 import pickle
 import threading
 import time
@@ -21,12 +20,11 @@ from dask.typing import Key
 
 from daskmm.data.dask_private import GraphNode, TaskRef
 from daskmm.engine.malloc import memory_recycled
-from daskmm.engine.merge_tree import sibling
+from daskmm.engine.merge_tree import Arguments, merge, sibling
 
 # If a block takes longer than this to load, another thread loads the next ones ahead.
 _SLOW_SECONDS = 1e-3
 
-Arguments = tuple[Any, ...]
 # Number of a call, and its arguments.
 Numbered = tuple[int, Arguments]
 
@@ -165,11 +163,6 @@ def n_records(calls: Iterable[int], n_calls: int) -> int:
     for call in calls:
         _put(parts, call, call + 1, 0, n_calls)
     return len(parts)
-
-
-def merge(records: Iterable[Any]) -> Any:
-    """Sum records in order."""
-    return functools.reduce(operator.add, records)
 
 
 def without_records(sums: PartialSums) -> PartialSums:

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm._version import __version__
-from daskmm.engine.passes import run_on_threads, tree_reduce
+from daskmm.engine.passes import tree_reduce
+from daskmm.engine.threads import run_on_threads
 from daskmm.gram.pairs import Pair, pair_tasks, row_groups
 from daskmm.gram.store import (
     GramStore,

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.engine.passes import one_blas_thread, run_on_threads, tree_reduce
+from daskmm.engine.passes import tree_reduce
+from daskmm.engine.threads import one_blas_thread, run_on_threads
 from daskmm.gram.build import TILE_ROWS, checked_diagonal, kernel_tile, mend
 from daskmm.gram.pairs import Pair, RowSums, pair_tasks, row_groups
 from daskmm.gram.store import GramStore, GramStoreError, opened, row_cuts

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-import dask
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm._dask import dask
 from daskmm.gram.store import Tile
 from daskmm.numerics.rows import tiles
 

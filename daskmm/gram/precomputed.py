@@ -7,15 +7,13 @@ import operator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
-import dask
-import dask.array as da
 import numpy as np
-from dask.delayed import delayed
 from numpy.typing import NDArray
 
+from daskmm._dask import da, dask, is_dask_array
 from daskmm.data.blocks import as_dask_array, is_lazy
 from daskmm.data.lazy import delayed_blocks, sized
-from daskmm.engine.distributed import computed
+from daskmm.engine.clients import computed
 from daskmm.engine.passes import tree_reduce
 from daskmm.gram.matrices import MEMORY_BYTES, DenseGram, GramSource
 from daskmm.gram.pairs import Pair, RowSums, pair_tasks, row_groups
@@ -77,7 +75,7 @@ def _check_square(shape: tuple[int, ...]) -> None:
 
 def _in_blocks(matrix: Any) -> da.Array:
     """Return a lazy matrix as a dask array with the same chunks in rows and columns."""
-    if not isinstance(matrix, da.Array):
+    if not is_dask_array(matrix):
         if hasattr(matrix, "chunks"):
             _check_square(matrix.shape)
             with dask.config.set({"array.chunk-size": _BLOCK}):
@@ -148,7 +146,7 @@ class BlockedGram(GramSource):
             down, across = np.flatnonzero(of_row == i), np.flatnonzero(of_column == j)
             places.append(np.ix_(down, across))
             inside = np.ix_(rows[down] - ends[i], columns[across] - ends[j])
-            parts.append(delayed(operator.getitem)(self.blocks[i, j], inside))
+            parts.append(dask.delayed(operator.getitem)(self.blocks[i, j], inside))
         for place, part in zip(places, computed(*parts), strict=True):
             found[place] = part
         _refuse_lost(found, rows, columns)

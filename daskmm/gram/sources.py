@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm._dask import da, is_dask_array
 from daskmm.data.blocks import Position, positions, row_blocks
-from daskmm.engine.graph import TaskGraph
-from daskmm.engine.passes import one_blas_thread, reduce_graph
+from daskmm.engine.threads import one_blas_thread
 from daskmm.gram.build import build, checked_diagonal
 from daskmm.gram.matrices import MEMORY_BYTES, DenseGram, GramSource, RecomputedGram, StoredGram
 from daskmm.gram.store import GramStore
@@ -51,8 +50,10 @@ def choose_source(gram: str | Path, n_rows: int, n_kernels: int, scratch: Path) 
 
 def kernel_rows(table: NDArray | da.Array, coordinates: Coordinates) -> FloatArray:
     """Return the rows of a table in the kernels' units, in memory, loaded block by block."""
-    if not isinstance(table, da.Array):
+    if not is_dask_array(table):
         return coordinates.to_model(np.asarray(table))
+    from daskmm.engine.scheduled import TaskGraph, reduce_graph
+
     blocks = row_blocks(table)
     own = [*zip(positions(blocks.layout), blocks.parts, strict=True)]
     with one_blas_thread():

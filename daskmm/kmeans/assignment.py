@@ -7,11 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import dask.array as da
 import numpy as np
-from dask.base import tokenize
 from numpy.typing import NDArray
 
+from daskmm._dask import da, dask, is_dask_array
 from daskmm.compiled import library
 from daskmm.compiled.labels import nearest_centers
 from daskmm.compiled.sparse import fast_rows
@@ -33,7 +32,8 @@ from daskmm.data.validation import (
     check_infinite,
     checked_rows,
 )
-from daskmm.engine.passes import Passes, one_blas_thread, run_on_threads
+from daskmm.engine.passes import Passes
+from daskmm.engine.threads import one_blas_thread, run_on_threads
 from daskmm.kmeans.sums import CenterState
 from daskmm.numerics.rows import (
     Coordinates,
@@ -217,7 +217,7 @@ def map_rows(
     rows. The result is one-dimensional unless a number of `columns` is given; `grid` is that of a
     table of pixels.
     """
-    if isinstance(X, da.Array):
+    if is_dask_array(X):
         return _map_lazy(function, X, shared, columns, np.dtype(dtype), grid)
     if len(X) == 0:
         return np.empty((0,) if columns is None else (0, columns), dtype=dtype)
@@ -244,7 +244,7 @@ def _map_lazy(
         if columns is None
         else {"chunks": (X.chunks[0], (columns,)), "meta": np.empty((0, 0), dtype=dtype)}
     )
-    places = Places(tokenize(X.chunks, X.dtype, grid), positions(layout_of(X, grid)))
+    places = Places(dask.base.tokenize(X.chunks, X.dtype, grid), positions(layout_of(X, grid)))
     return mapped(_at_place, X, places, (function, *shared), dtype=dtype, **shape)
 
 
@@ -259,7 +259,7 @@ def training_labels(
 ) -> NDArray | da.Array:
     """Return the labels of the training rows, lazily unless the rows are in memory."""
     table, layout = passes.blocks.table, passes.blocks.layout
-    if isinstance(table, da.Array):
+    if is_dask_array(table):
         return map_rows(function, with_known_rows(table, layout), *shared, grid=layout.grid)
     passes.add(1)
     return map_rows(function, table, *shared)

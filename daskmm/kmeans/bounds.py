@@ -25,7 +25,7 @@ from daskmm.compiled.bounds import Moves, Moving, add_moves, update_nearest
 from daskmm.compiled.labels import choose_directions, nearest_listed
 from daskmm.compiled.layout import SCORED
 from daskmm.data.blocks import Block, Layout
-from daskmm.engine.passes import one_blas_thread, run_on_threads
+from daskmm.engine.threads import one_blas_thread, run_on_threads
 from daskmm.kmeans.assignment import labels_of
 from daskmm.kmeans.sums import FARTHEST, CenterState, CenterSums
 from daskmm.numerics.rows import (

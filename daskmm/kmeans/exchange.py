@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.engine.passes import one_blas_thread, run_on_threads
+from daskmm.engine.threads import one_blas_thread, run_on_threads
 from daskmm.numerics.rows import tiles
 
 FloatArray = NDArray[np.float64]

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from dask.system import CPU_COUNT
 from numpy.typing import NDArray
 
+from daskmm._dask import cpu_count
 from daskmm.data.blocks import float_dtype
 from daskmm.engine.first_pass import MANY_CLUSTERS, Survey
 from daskmm.kmeans.assignment import labels_of, map_rows
@@ -206,7 +206,8 @@ def _polished(fit: CentersFit) -> CentersFit:
     relaxation = schedule.relaxation(0, schedule.max_iter)
     starts = [
         Run(
-            replace(run.state.listing(), relaxation=relaxation),
+            # A run that reached `max_iter` while it was annealed has the power of its last step.
+            replace(run.state.listing(), s=-np.inf, relaxation=relaxation),
             "hard",
             last=run.last if whole else np.inf,
         )
@@ -494,7 +495,7 @@ def _starts(fit: CentersFit) -> Sequence[FloatArray | CenterState]:
     if method.init == "k-means||" or is_wide(*survey.core.rows.shape):
         at_once = len(drawn)  # starts share passes, or the space that the rows span
     elif method.n_clusters >= MANY_CLUSTERS:
-        at_once = CPU_COUNT  # each start has a thread
+        at_once = cpu_count()  # each start has a thread
     for first in range(0, len(drawn), at_once):
         seeds = np.asarray(drawn[first : first + at_once])
         found = starting_centers(method.init, passes, survey, method.n_clusters, seeds, exchanges)

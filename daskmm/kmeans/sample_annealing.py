@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from daskmm.engine.first_pass import MANY_CLUSTERS
 from daskmm.engine.moments import Sample
-from daskmm.engine.passes import one_blas_thread, tree_reduce, weighted_passes
+from daskmm.engine.passes import tree_reduce, weighted_passes
+from daskmm.engine.threads import one_blas_thread
 from daskmm.kmeans.assignment import labels_of, map_rows
 from daskmm.kmeans.cells import chosen_by_cells
 from daskmm.kmeans.costs import CenterCosts

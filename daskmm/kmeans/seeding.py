@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from daskmm.compiled.sparse import fast_rows
 from daskmm.data.blocks import Block
 from daskmm.engine.first_pass import MANY_CLUSTERS, Survey, row_uniforms
-from daskmm.engine.passes import Passes, one_blas_thread, run_on_threads
+from daskmm.engine.passes import Passes
+from daskmm.engine.threads import one_blas_thread, run_on_threads
 from daskmm.kmeans.cells import (
     PARTITIONS,
     candidates_by_cells,

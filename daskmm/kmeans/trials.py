@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from daskmm.data.blocks import Block
 from daskmm.engine.moments import Sample
-from daskmm.engine.passes import one_blas_thread
+from daskmm.engine.threads import one_blas_thread
 from daskmm.kmeans.assignment import labels_of
 from daskmm.kmeans.seeding import plus_plus
 from daskmm.kmeans.sums import CenterState

@@ -31,7 +31,8 @@ from daskmm.compiled.partial import directions_for
 from daskmm.data.blocks import Block, row_blocks
 from daskmm.engine.changes import compare
 from daskmm.engine.first_pass import MANY_CLUSTERS
-from daskmm.engine.passes import Passes, one_blas_thread, run_on_threads
+from daskmm.engine.passes import Passes
+from daskmm.engine.threads import one_blas_thread, run_on_threads
 from daskmm.kmeans.bounds import Bounds, KeptBounds
 from daskmm.kmeans.sums import CenterState, CenterSums, PerStart, center_sums, showing
 from daskmm.kmeans.trimming import trimmed_sums

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from daskmm.data.blocks import Block
 from daskmm.engine.first_pass import Survey
-from daskmm.engine.passes import Passes, one_blas_thread
+from daskmm.engine.passes import Passes
+from daskmm.engine.threads import one_blas_thread
 from daskmm.mean_shift.neighborhood import Labels, Neighborhood, Shift
 from daskmm.mean_shift.representatives import STRAGGLING_EACH, stragglers
 from daskmm.mm.context import FitContext

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
@@ -19,6 +18,7 @@ from scipy.special import rel_entr
 from scipy.stats import entropy
 from sklearn.metrics import mutual_info_score
 
+from daskmm._dask import da, is_dask_array
 from daskmm.data.blocks import is_lazy
 from daskmm.data.lazy import array_of_frame, delayed_blocks, in_memory
 from daskmm.engine.passes import tree_reduce
@@ -267,7 +267,7 @@ def as_labels(labels: Any, name: str) -> Any:
 
 def _is_unmatchable(labels: NDArray | da.Array) -> bool:
     """Return whether labels have several blocks of unknown lengths."""
-    return isinstance(labels, da.Array) and np.isnan(labels.shape[0]) and labels.numblocks[0] > 1
+    return is_dask_array(labels) and np.isnan(labels.shape[0]) and labels.numblocks[0] > 1
 
 
 def _match_blocks(true: Any, pred: Any) -> tuple[da.Array, da.Array]:

@@ -12,13 +12,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
-import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.metrics import pairwise_distances, silhouette_samples
 
-from daskmm.data.blocks import Position, as_dask_array, check_columns, is_frame, is_lazy
+from daskmm._dask import da
+from daskmm.data.blocks import (
+    Position,
+    as_dask_array,
+    check_columns,
+    is_frame,
+    is_lazy,
+    refuse_other_order,
+)
 from daskmm.data.foreign import unwrapped
 from daskmm.data.lazy import delayed_blocks, in_memory, sized
 from daskmm.data.names import counted
@@ -132,7 +139,7 @@ def simplified_silhouette_score(X: Any, labels: Any, *, centers: Any = None) -> 
     if model is None:
         sums = _reduced(_silhouettes, X, labels, names, centers)
     else:
-        sums = _reduced(_model_silhouettes, model._distances_to_centers(X), None)
+        sums = _reduced(_model_silhouettes, model._clusters().unsquared_distances(X), None)
     n, total, squares = sums
     mean = total / n
     return Estimate(float(mean), float(np.sqrt(max(squares / n - mean**2, 0.0) / n)))
@@ -182,7 +189,7 @@ def silhouette_score(
     """
     X, labels, model = _with_model(X, labels)
     if model is not None:
-        sampled, distances = model._distances_between(sampled_table(X, sample_size))
+        sampled, distances = model._clusters().between(sampled_table(X, sample_size))
         _check_clusters(len(np.unique(sampled)), len(sampled))
         values = _measured_silhouettes(sampled, distances)
     else:
@@ -240,7 +247,7 @@ def _with_model(X: Any, labels: Any) -> tuple[Any, Any, Any]:
         X, labels = labels, X
     if not hasattr(labels, "predict"):
         return X, labels, None
-    if not hasattr(labels, "_distances_between"):
+    if not hasattr(labels, "_clusters"):
         tree = hasattr(labels, "leaves_")
         given = (
             "tree.leaves_" if tree else "its labels, as in silhouette_score(X, model.predict(X))"
@@ -320,6 +327,9 @@ def _silhouettes(
     block: int, start: int, X: Any, labels: Any, names: NDArray[np.int64], centers: FloatArray
 ) -> FloatArray:
     rows, labels = _checked(block, start, X, labels)
+    # Distances by products lose no digits near the origin.
+    origin = centers.mean(axis=0)
+    rows, centers = rows - origin, centers - origin
     own = np.searchsorted(names, labels)
     if len(labels) and (own.max() >= len(names) or (names[own] != labels).any()):
         raise ValueError(f"labels contain numbers that have no centre, such as {labels.max()}.")
@@ -412,6 +422,7 @@ def _reduced(function: Any, X: Any, labels: Any, *shared: Any) -> Any:
     if labels is not None and is_frame(X):
         with _pointing_to_models():
             check_columns(X.dtypes)
+    refuse_other_order(X, labels, "labels")
     own = None if labels is None else as_labels(labels, "labels")
     if not is_lazy(X):
         return function(0, 0, X, None if own is None else in_memory(own), *shared)

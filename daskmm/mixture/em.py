@@ -13,7 +13,8 @@ from daskmm.compiled import library
 from daskmm.compiled import mixture as loops
 from daskmm.data.blocks import Block, row_blocks
 from daskmm.data.validation import check_domain, check_empty, check_finite
-from daskmm.engine.passes import Passes, one_blas_thread
+from daskmm.engine.passes import Passes
+from daskmm.engine.threads import one_blas_thread
 from daskmm.kmeans.sums import PerStart
 from daskmm.mm.driver import Step
 from daskmm.numerics.distortions.bregman import SquaredEuclidean

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm._dask import cpu_count
 from daskmm.engine.first_pass import Survey, described_data, first_pass
-from daskmm.engine.passes import CPU_COUNT, Passes
+from daskmm.engine.passes import Passes
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.trials import nearest, spawned
 from daskmm.mixture.costs import MixtureCosts
@@ -87,7 +88,7 @@ class MixtureFit:
         """Return the EM steps on the sample."""
         own = self.settings
         tol = _SAMPLE_TOL * (own.tol or _USUAL_TOL)
-        return sample_problem(*self.sample, own.reg_covar, tol, CPU_COUNT)
+        return sample_problem(*self.sample, own.reg_covar, tol, cpu_count())
 
 
 def _seeded(fit: MixtureFit) -> MixtureFit:

@@ -261,7 +261,8 @@ class Checkpoint(Journal):
             with contextlib.suppress(OSError):  # an error here must not replace that of the fit
                 self._write()
         reason = error or stopped
-        if reason is not None and self._states.own:
+        refused = isinstance(reason, CheckpointError)
+        if reason is not None and not refused and self._states.own:
             reason.add_note(f"Repeat the fit with checkpoint={str(self.path)!r} to resume it.")
 
 

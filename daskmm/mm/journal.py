@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 import numpy as np
-from dask.utils import parse_timedelta
+
+from daskmm._dask import dask
 
 # Seconds between reports of work in tasks, each of which costs some milliseconds.
 _REPORT_SECONDS = 1.0
@@ -37,7 +38,7 @@ class Pace:
         if isinstance(every, Integral):
             return cls(iterations=int(every))
         try:
-            seconds = float(parse_timedelta(every))
+            seconds = float(dask.utils.parse_timedelta(every))
         except (KeyError, IndexError, ValueError, TypeError) as error:
             raise ValueError(
                 f"checkpoint_every={every!r} is no duration: give a number of iterations (an "

@@ -10,8 +10,8 @@ from typing import Any
 from daskmm.data.blocks import Layout, visited_together
 from daskmm.data.names import counted
 from daskmm.engine.first_pass import SampleSizes, sample_size, sample_sizes
-from daskmm.engine.graph import SPLIT_EVERY
 from daskmm.engine.grouping import GROUPS_PER_THREAD
+from daskmm.engine.merge_tree import SPLIT_EVERY
 from daskmm.engine.passes import cheaper_loaded_once
 from daskmm.engine.resources import Worker, smallest_worker, this_process
 from daskmm.gram.build import TILE_ROWS

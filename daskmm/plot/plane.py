@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.extmath import randomized_svd
 
 from daskmm.data.names import counted
-from daskmm.numerics.rows import Coordinates
+from daskmm.numerics.rows import Coordinates, Rows, SphereCoordinates
 from daskmm.plot.figures import (
     cluster_colors,
     cluster_means,
@@ -52,7 +52,9 @@ class Plane:
         Rows are in the input's units; values may be missing.
         """
         refuse_mixed(model)
-        coordinates = Coordinates(model.mean_, model.scale_)
+        coordinates: Rows = Coordinates(model.mean_, model.scale_)
+        if getattr(model, "distortion", None) == "cosine":
+            coordinates = SphereCoordinates(model.n_features_in_)
         weights = np.sqrt(getattr(model, "feature_weights_", np.ones(model.n_features_in_)))
         points = coordinates.to_model(rows) * weights
         if hasattr(model, "cluster_centers_"):

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-import dask
-import dask.array as da
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from daskmm._dask import is_dask_array, is_dask_collection
 from daskmm.data.names import (
     counted,
     feature_names,
@@ -147,11 +146,11 @@ def _sizes(model: Any, sizes: ArrayLike | None) -> NDArray[np.int64] | None:
     if sizes is not None:
         return np.asarray(sizes, dtype=np.int64)
     labels = getattr(model, "labels_", None)
-    if labels is not None and not dask.is_dask_collection(labels):
+    if labels is not None and not is_dask_collection(labels):
         labels = np.asarray(labels)  # rows without any value have the label −1
         return np.bincount(labels[labels >= 0], minlength=n_clusters_of(model))
     weights = getattr(model, "cluster_sizes_", None)
-    n_rows = labels.shape[0] if isinstance(labels, da.Array) else np.inf
+    n_rows = labels.shape[0] if is_dask_array(labels) else np.inf
     n_rows = getattr(model, "n_samples_seen_", n_rows)
     if weights is None or np.any(weights % 1) or weights.sum() > n_rows:
         return None  # the rows have sample weights

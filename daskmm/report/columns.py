@@ -52,7 +52,9 @@ class Profile:
     """What a report says of one column, for each cluster."""
 
     name: str
-    what: str  # what the texts are: "mean", "share", "commonest levels" or "time of the year"
+    # What the texts are: "mean", "centre", "direction", "share", "commonest levels" or "time of the
+    # year".
+    what: str
     texts: list[str]  # mean, share or commonest levels of each cluster
     overall: str  # mean, share or commonest levels of all rows
     briefs: list[str]  # what a sentence says of each cluster
@@ -61,6 +63,11 @@ class Profile:
     notes: list[str]
     shares: FloatArray | None = None  # shares that are drawn as bars, (n_clusters,)
     histograms: Histograms | None = None  # histograms of the sample
+
+    @property
+    def of_all(self) -> str:
+        """What `overall` is of; the mean of all rows does not follow from centres."""
+        return "all clusters" if self.what in ("centre", "direction") else "all rows"
 
 
 def profile_of(
@@ -73,7 +80,8 @@ def profile_of(
     """
     features = means.features(place)
     clusters, overall = means.clusters[:, features], means.overall[features]
-    own = _Column(name, clusters, overall, float(means.spread[place]), *_values(place, sampled))
+    spread = float(means.spread[place])
+    own = _Column(name, means.what, clusters, overall, spread, *_values(place, sampled))
     kind = "number" if column is None else column.kind
     if kind == "category":
         assert column is not None
@@ -102,6 +110,7 @@ class _Column:
     """A column that is described."""
 
     name: str
+    what: str  # what the means are
     means: FloatArray  # means of the clusters, (n_clusters, n_features of the column)
     overall: FloatArray  # mean of all rows, (n_features of the column,)
     spread: float  # standard deviation
@@ -147,7 +156,7 @@ class _Column:
             low, median, high = (self._as_value(say, float(end)) for end in own)
             skewed = abs(mean - own[1]) > _FAR * (own[2] - own[0])
             notes.append(f"{f'median {median}, ' if skewed else ''}{low} to {high}")
-        return self._single("mean", say, notes, histograms=self._histograms(say))
+        return self._single(self.what, say, notes, histograms=self._histograms(say))
 
     def of_rare(self) -> Profile:
         """Describe numbers that are mostly 0, with the share of those that are not."""
@@ -221,9 +230,12 @@ class _Column:
         **drawn: Any,
     ) -> Profile:
         texts, overall = [said(own) for own in self.means], said(self.overall)
-        start = {"mean": f"a mean {self.name} of", "share": f"{self.name} in"}.get(what, self.name)
-        briefs = [f"{start} {text} (all rows: {overall})" for text in texts]
-        return Profile(self.name, what, texts, overall, briefs, notes or [""] * len(texts), **drawn)
+        starts = {"mean": f"a mean {self.name} of", "share": f"{self.name} in"}
+        starts |= {each: f"a {each} with {self.name} of" for each in ("centre", "direction")}
+        found = Profile(self.name, what, texts, overall, [], notes or [""] * len(texts), **drawn)
+        start = starts.get(what, self.name)
+        briefs = [f"{start} {text} ({found.of_all}: {overall})" for text in texts]
+        return replace(found, briefs=briefs)
 
     def _by_cluster(self, function: Callable[[FloatArray], Any]) -> list[Any]:
         """Apply a function to the values of each cluster; None for few values in the sample."""

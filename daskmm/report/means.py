@@ -34,9 +34,10 @@ class Sampled(NamedTuple):
 class Means:
     """Means of the features, in the input's units; a mixed column may have several features."""
 
+    what: str  # "mean", or "centre" or "direction" if no means are known
     # Means of the clusters; NaN where a cluster has no value, (n_clusters, n_features).
     clusters: FloatArray
-    overall: FloatArray  # mean of all rows, (n_features,)
+    overall: FloatArray  # mean of all rows, or of the clusters' centres, (n_features,)
     # Variance of all rows; if it is unknown, the same number for all features, (n_features,).
     variance: FloatArray
     # Share of each feature's values that each cluster has, (n_clusters, n_features).
@@ -78,16 +79,20 @@ def means_of(model: Any, sizes: ArrayLike, sampled: Sampled | None) -> Means | N
     """
     if not (hasattr(model, "mean_") or hasattr(model, "columns_")):
         return None
-    if not getattr(model, "trim", False):  # rows count by their sample weights
-        sizes = getattr(model, "cluster_sizes_", sizes)
-    sizes = np.asarray(sizes, dtype=np.float64)
     if sampled is not None:
         kept = sampled.labels >= 0  # rows without any value have no cluster
         sampled = Sampled(sampled.rows[kept], sampled.labels[kept])
     rows = None if sampled is None else _features_of(model, sampled.rows)
-    exact = hasattr(model, "cluster_means_") and getattr(model, "distortion", None) != "cosine"
+    cosine = getattr(model, "distortion", None) == "cosine"
+    exact, what = hasattr(model, "cluster_means_") and not cosine, "mean"
+    # Rows count by their sample weights; means of a sample have those that `trim` leaves out, too.
+    if exact or not getattr(model, "trim", False):
+        sizes = getattr(model, "cluster_sizes_", sizes)
+    sizes = np.asarray(sizes, dtype=np.float64)
     if exact or (rows is None and hasattr(model, "cluster_centers_")):
         clusters = np.array(values_of_rows(model), dtype=np.float64)
+        if not exact:
+            what = "direction" if cosine else "centre"
     elif sampled is None or rows is None:
         return None
     else:
@@ -102,14 +107,16 @@ def means_of(model: Any, sizes: ArrayLike, sampled: Sampled | None) -> Means | N
     if hasattr(model, "covariances_"):  # means of components are those of the step before the sizes
         overall = model.weights_ @ model.means_ if hasattr(model, "updates_") else model.mean_
     variance = _variance_of(model, overall)
-    # The scale of a trimmed fit, and of `partial_fit`, is not that of all rows.
-    if sampled is not None and (getattr(model, "trim", False) or "labels_" not in vars(model)):
+    # The scale of a trimmed fit, and of `partial_fit`, is not that of all rows. Shares of the
+    # variance lie between means, not between medians or modes.
+    updated = "updates_" in vars(model) or (sampled is not None and "labels_" not in vars(model))
+    if getattr(model, "trim", False) or updated or what != "mean":
         variance = None
     if sampled is None or rows is None:
         known = variance is not None
         if variance is None:
             variance = np.full(len(overall), between.max())
-        return Means(clusters, overall, variance, shares, known, starts)
+        return Means(what, clusters, overall, variance, shares, known, starts)
     if variance is None:
         # A sample has few rows of long tails, so each cluster counts by its share of all rows.
         own = sampled.labels
@@ -117,7 +124,7 @@ def means_of(model: Any, sizes: ArrayLike, sampled: Sampled | None) -> Means | N
         weights = (sizes / counts)[own]
         mean, within = _moments(rows - clusters[own], weights[:, None])
         variance = between + within + np.square(mean)
-    return Means(clusters, overall, variance, shares, True, starts)
+    return Means(what, clusters, overall, variance, shares, True, starts)
 
 
 def _shares_of_values(

@@ -350,8 +350,8 @@ def _found(model: Any, summary: Mapping[str, Any]) -> dict[str, str]:
     """Return numbers of the method, which readers of its papers know."""
     found = {}
     if "inertia" in summary:
-        inertia, n_rows = summary["inertia"], max(summary["n_rows"], 1)
-        found["cost per row"] = _number(None if inertia is None else inertia / n_rows)
+        inertia, weight = summary["inertia"], model.cluster_sizes_.sum()
+        found["cost per row"] = _number(None if inertia is None else inertia / max(weight, 1e-300))
         found["inertia"] = _number(inertia)
         found["objective at the end"] = _number(summary["objective"])
         found["power s at the end"] = "−∞" if summary["s"] is None else _number(summary["s"])

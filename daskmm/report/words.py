@@ -39,13 +39,27 @@ def cluster_titles(summary: Mapping[str, Any]) -> list[str]:
     return [f"“{name}”" for name in names]
 
 
+def title_of(name: str, summary: Mapping[str, Any]) -> str:
+    """Return what sentences call a feature: its name, or "feature 3" of a table without names."""
+    return name if summary["feature_names"] else f"feature {name}"
+
+
+def rows_in_no_cluster(summary: Mapping[str, Any]) -> int:
+    """Return the number of rows of a fit without any value; updates do not count them."""
+    if "updates" in summary:
+        return 0
+    return int(summary["n_rows"] - sum(summary["cluster_sizes"]))
+
+
 def of_sizes(summary: Mapping[str, Any], titles: Sequence[str]) -> str:
     """Say how many clusters there are, and how large they are."""
     sizes, n_rows = np.asarray(summary["cluster_sizes"]), summary["n_rows"]
-    k = len(sizes)
+    k, total = len(sizes), sizes.sum()
     rows = "The only row forms" if n_rows == 1 else f"The {n_rows:,} rows form"
     said = f"{rows} {counted(k, 'cluster')}."
-    if k < 2 or not n_rows:
+    if nowhere := rows_in_no_cluster(summary):
+        said += f" Rows without any value are in none ({nowhere:,})."
+    if k < 2 or not total:
         return said
     largest, smallest = int(sizes.argmax()), int(sizes.argmin())
     if sizes[largest] == sizes[smallest]:
@@ -53,7 +67,7 @@ def of_sizes(summary: Mapping[str, Any], titles: Sequence[str]) -> str:
     if sizes[largest] < 1.25 * sizes[smallest]:
         return f"{said} They are of about equal size, {sizes[smallest]:,} to {sizes[largest]:,}."
     shares = [
-        f"{readable_share(sizes[each] / n_rows)} of the rows ({sizes[each]:,})"
+        f"{readable_share(sizes[each] / total)} of the rows ({sizes[each]:,})"
         for each in (largest, smallest)
     ]
     return (
@@ -145,12 +159,13 @@ def of_missing(model: Any, summary: Mapping[str, Any], titles: Sequence[str]) ->
     if not overall:
         return ""
     most = sorted(overall, key=lambda name: -overall[name])
-    said = [f"{readable_share(overall[name])} of {name}" for name in most[:_COLUMNS]]
+    of = {name: f"of {title_of(name, summary)}" for name in most}
+    said = [f"{readable_share(overall[name])} {of[name]}" for name in most[:_COLUMNS]]
     more = len(most) - len(said)
     others = f", and some in {counted(more, 'further column')}" if more else ""
     by_cluster = missing_shares(model)
     differing = [
-        f"{readable_share(by_cluster[name][each])} of {name} in {titles[each]}"
+        f"{readable_share(by_cluster[name][each])} {of[name]} in {titles[each]}"
         for name in most
         for each in np.flatnonzero(np.abs(by_cluster[name] - overall[name]) >= _DIFFERS).tolist()
     ]

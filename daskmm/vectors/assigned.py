@@ -9,23 +9,24 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from dask.delayed import delayed
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from daskmm._dask import dask
 from daskmm.cluster._centers import CenterClusterer
 from daskmm.cluster._fitted_centers import FittedCenters
-from daskmm.cluster._nearest import NearestCenter
+from daskmm.cluster.mean_shift import WeightedBlurringMeanShift
 from daskmm.cluster.tree import ClusterTree
 from daskmm.data.blocks import Block, Position, positions
 from daskmm.data.errors import SparseRowsError
 from daskmm.data.input import by_name, read_table
 from daskmm.data.lazy import in_memory
 from daskmm.data.validation import checked_rows
-from daskmm.engine.distributed import computed
+from daskmm.engine.clients import computed
 from daskmm.engine.labels import BLOCKS_TOGETHER
-from daskmm.engine.passes import Passes, one_blas_thread, run_on_threads, weighted_passes
+from daskmm.engine.passes import Passes, weighted_passes
 from daskmm.engine.resources import threads_here
+from daskmm.engine.threads import one_blas_thread, run_on_threads
 from daskmm.kmeans.assignment import nearest_of, squared_distances_of
 from daskmm.kmeans.sums import CenterState
 from daskmm.numerics.distortions.bregman import SquaredEuclidean
@@ -53,8 +54,8 @@ class Clusters:
         """Return the clusters of an estimator of this package, or of another one with centres."""
         model = _leaves(model)
         if getattr(type(model), "predict", None) in (
-            NearestCenter.predict,
             CenterClusterer.predict,
+            WeightedBlurringMeanShift.predict,
         ):
             fitted = FittedCenters.of(model)
             if fitted.coding is not None:
@@ -175,8 +176,8 @@ def labelled_blocks(
     block_bytes = max(layout.rows or (1,)) * layout.bytes_per_row
     step = max(min(_TOGETHER_BYTES // max(block_bytes, 1), BLOCKS_TOGETHER), threads_here())
     passes.add(1)
-    shared = delayed(clusters, pure=False, traverse=False)
-    task = delayed(_labelled, pure=False, traverse=False)
+    shared = dask.delayed(clusters, pure=False, traverse=False)
+    task = dask.delayed(_labelled, pure=False, traverse=False)
     for first in range(0, len(calls), step):
         some = calls[first : first + step]
         with one_blas_thread():

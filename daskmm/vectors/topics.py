@@ -8,17 +8,16 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, Self
 
-import dask
 import numpy as np
-from dask.delayed import delayed
 from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
 from sklearn.base import clone
 from sklearn.feature_extraction.text import CountVectorizer
 
+from daskmm._dask import dask, is_dask_collection
 from daskmm.data.blocks import is_series
 from daskmm.data.lazy import delayed_blocks, in_memory
-from daskmm.engine.distributed import computed
+from daskmm.engine.clients import computed
 from daskmm.engine.passes import tree_reduce
 
 # Texts in memory that are counted together.
@@ -70,7 +69,7 @@ def terms(
             raise TypeError(f"{name} must have an entry for each row, got {value!r:.40}.")
     given = CountVectorizer() if vectorizer is None else clone(vectorizer)
     given.set_params(min_df=1, max_df=1.0, max_features=None)
-    lazy = dask.is_dask_collection(texts)
+    lazy = is_dask_collection(texts)
     arguments = _lazy_blocks(labels, texts) if lazy else _blocks(labels, texts)
     found: _Counts = tree_reduce(_counted, arguments, (given,), lazy, "terms")
     words = found.counts.sum(axis=1)
@@ -101,13 +100,13 @@ def _blocks(labels: Any, texts: Sequence[str]) -> list[tuple[Any, Any]]:
 def _lazy_blocks(labels: Any, texts: Any) -> list[tuple[Any, Any]]:
     """Return the partitions of lazy texts and their labels."""
     parts = list(texts.to_delayed())
-    if is_series(labels) and dask.is_dask_collection(labels):
+    if is_series(labels) and is_dask_collection(labels):
         own = list(labels.to_delayed())
-    elif dask.is_dask_collection(labels):
+    elif is_dask_collection(labels):
         own = list(delayed_blocks(labels).ravel())
     else:
         values = np.asarray(labels)
-        ends = np.cumsum([0, *computed(*(delayed(_length)(part) for part in parts))])
+        ends = np.cumsum([0, *computed(*(dask.delayed(_length)(part) for part in parts))])
         if ends[-1] != len(values):
             raise ValueError(f"There are {len(values)} labels and {ends[-1]} texts.")
         own = [values[start:stop] for start, stop in itertools.pairwise(ends)]
@@ -163,8 +162,7 @@ def _counted(labels: Any, texts: Any, vectorizer: CountVectorizer) -> _Counts:
     held = [text for text, label in zip(texts, labels, strict=True) if label >= 0]
     names, own = np.unique(labels[labels >= 0].astype(np.int64), return_inverse=True)
     if not any(map(vectorizer.build_analyzer(), held)):  # scikit-learn refuses texts without terms
-        empty = csr_array((0, 0), dtype=np.int64)
-        return _Counts(np.empty(0, np.int64), np.empty(0, object), empty)
+        return _Counts(names, np.empty(0, object), csr_array((len(names), 0), dtype=np.int64))
     counter = clone(vectorizer)
     # A TfidfVectorizer, which is a CountVectorizer, would weigh the counts.
     counts = csr_array(CountVectorizer.fit_transform(counter, held), dtype=np.int64)

@@ -197,6 +197,9 @@ def test_few_or_equal_rows_give_a_possible_number():
         assert 1 <= model.n_clusters_ <= max(1, n - 1)
     path = choose_n_clusters(np.ones((50, 3)), random_state=0)
     assert path.n_clusters == 1
+    with pytest.warns(UserWarning, match="No clusters were found"):
+        model = EntropyPowerKMeans("auto").fit(np.ones((50, 3)))
+    assert model.n_clusters_ == 1
 
 
 def test_weights_lazy_rows_and_missing_values_are_accepted():

@@ -18,7 +18,7 @@ import dask.array as da
 import numpy as np
 
 from daskmm import KernelPowerKMeans
-from daskmm.engine.passes import one_blas_thread, run_on_threads
+from daskmm.engine.threads import one_blas_thread, run_on_threads
 from daskmm.gram.build import build
 from daskmm.gram.matrices import RecomputedGram, StoredGram
 from daskmm.numerics.feature_space import one_hot

@@ -27,7 +27,7 @@ from fits import first_fit
 from zarr.storage import LocalStore, WrapperStore
 
 from daskmm import EntropyPowerKMeans, PowerKMeans
-from daskmm.engine.passes import one_blas_thread
+from daskmm.engine.threads import one_blas_thread
 
 N_FEATURES, N_CLUSTERS = 50, 20
 CHUNK_ROWS = 80_000

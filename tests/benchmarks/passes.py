@@ -23,7 +23,8 @@ from zarr.storage import LocalStore, WrapperStore
 
 from daskmm.data.blocks import as_dask_array, row_blocks
 from daskmm.engine import worker_task
-from daskmm.engine.passes import Passes, one_blas_thread
+from daskmm.engine.passes import Passes
+from daskmm.engine.threads import one_blas_thread
 
 REPEATS = 7
 K, P = 20, 50

@@ -22,7 +22,7 @@ import out_of_core
 import passes
 from threadpoolctl import threadpool_limits
 
-from daskmm.engine.passes import one_blas_thread
+from daskmm.engine.threads import one_blas_thread
 from daskmm.plot import require_matplotlib
 
 REPEATS = 5

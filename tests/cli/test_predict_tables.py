@@ -447,15 +447,31 @@ def test_formulas_and_control_characters_do_not_reach_csv_and_html(tmp_path):
     assert pd.read_parquet(tmp_path / "labels.parquet")["=name"][:5].tolist() == names
 
 
-def test_labels_in_csv_have_the_stored_index(tmp_path):
-    rows = people().set_index(pd.Index(np.arange(90)[::-1] + 7, name="key"))
+@pytest.mark.parametrize("names", [["key"], ["shop", "key"]])
+def test_labels_have_the_stored_index(tmp_path, names):
+    keys = pd.DataFrame({"shop": np.arange(90) % 7, "key": np.arange(90)[::-1] + 7})
+    rows = people().set_index(pd.MultiIndex.from_frame(keys[names]) if names[1:] else keys["key"])
     rows.to_parquet(tmp_path / "rows.parquet")
     command = ["fit", str(tmp_path / "rows.parquet"), "--columns", "a,b,c", "-k", "2", *QUICK]
     command += ["--model", "kmeans", "--no-pictures", "--quiet", "--out", str(tmp_path / "run")]
     assert main([*command, "--labels", str(tmp_path / "labels.csv")]) == 0
-    found = pd.read_csv(tmp_path / "labels.csv", index_col="key")
-    joined = rows.sort_index().assign(cluster=found["cluster"]).loc[rows.index, "cluster"]
-    np.testing.assert_array_equal(joined, zarr.open_array(tmp_path / "run" / "labels.zarr")[:])
+    place = [str(tmp_path / name) for name in ("run", "rows.parquet", "labels.parquet")]
+    assert main(["predict", *place[:2], "--out", place[2], "--quiet"]) == 0
+    for found in (
+        pd.read_csv(tmp_path / "labels.csv", index_col=names),
+        pd.read_parquet(tmp_path / "labels.parquet"),
+    ):
+        joined = rows.sort_index().assign(cluster=found["cluster"]).loc[rows.index, "cluster"]
+        np.testing.assert_array_equal(joined, zarr.open_array(tmp_path / "run" / "labels.zarr")[:])
+
+
+def test_a_column_with_the_name_of_the_labels_is_refused_before_the_fit(tmp_path, capsys):
+    people().assign(cluster=1).to_csv(tmp_path / "rows.csv", index=False)
+    command = ["fit", str(tmp_path / "rows.csv"), "--columns", "a,b,c", "-k", "2", *QUICK]
+    command += ["--keep", "cluster", "--labels", str(tmp_path / "labels.csv"), "--no-pictures"]
+    assert main([*command, "--out", str(tmp_path / "run")]) == 2
+    assert "The column 'cluster' has the name of the labels" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(("name", "options"), [("cluster", []), ("cluster_name", ["--names"])])

@@ -33,6 +33,15 @@ def summary(folder):
     return json.loads((folder / "run" / "summary.json").read_text())
 
 
+def test_updates_of_a_trimmed_run_forget_nothing(folder, capsys):
+    run, command = str(folder / "trimmed"), ["fit", str(folder / "rows.csv"), "-k", "2"]
+    assert main([*command, "--trim", "0.2", "--no-pictures", "--quiet", "--out", run]) == 0
+    capsys.readouterr()
+    assert main(["update", run, str(folder / "monday.csv"), "--quiet"]) == 0
+    assert main(["inspect", run]) == 0
+    assert "cluster sizes, largest first" in capsys.readouterr().out
+
+
 def test_updates_are_entered_in_the_history_of_a_run(folder, capsys):
     assert update(folder, "monday.csv", "--quiet") == 0
     assert update(folder, "tuesday.csv", "--forget", "3 calls", "--json") == 0

@@ -351,6 +351,37 @@ def test_dates_of_arrow_without_a_time_are_those_of_pandas(tmp_path):
     np.testing.assert_array_equal(models[0].cluster_centers_, models[1].cluster_centers_)
 
 
+@pytest.mark.parametrize("part", ["trend", "season"])
+def test_dates_with_a_time_zone_are_taken_by_the_clock_of_the_fit(part, tmp_path):
+    rng = np.random.default_rng(0)
+    hours = pd.to_timedelta(rng.integers(2000, size=300), "h")
+    local = pd.Series(pd.Timestamp("2024-01-01", tz="Europe/Berlin") + hours)
+    frame = pd.DataFrame({"x": rng.normal(size=300)})
+    settings = {"distortion": "mixed", "metric_params": {"dates": [f"t:{part}"]}}
+
+    def with_dates(dates):
+        return frame.assign(t=dates)
+
+    model = KMeans(3, random_state=0, **settings).fit(with_dates(local))
+    naive = KMeans(3, random_state=0, **settings).fit(with_dates(local.dt.tz_localize(None)))
+    np.testing.assert_array_equal(model.cluster_centers_, naive.cluster_centers_)
+    arrow = with_dates(local).convert_dtypes(dtype_backend="pyarrow")
+    of_arrow = KMeans(3, random_state=0, **settings).fit(arrow)
+    np.testing.assert_array_equal(of_arrow.cluster_centers_, model.cluster_centers_)
+    model.save(tmp_path / "model")
+    loaded = daskmm.load(tmp_path / "model")
+    distances = model.transform(with_dates(local))
+    utc = with_dates(local.dt.tz_convert("UTC"))
+    for same in (arrow, utc, utc.convert_dtypes(dtype_backend="pyarrow")):
+        np.testing.assert_array_equal(loaded.transform(same), distances)
+        np.testing.assert_array_equal(of_arrow.transform(same), distances)
+    with pytest.warns(UserWarning, match=r"column 't' have no time zone, and had Europe/Berlin"):
+        own = model.transform(with_dates(local.dt.tz_localize(None)))
+    np.testing.assert_array_equal(own, distances)
+    with pytest.warns(UserWarning, match=r"have Europe/Berlin, and had no time zone at the fit"):
+        np.testing.assert_array_equal(naive.transform(with_dates(local)), distances)
+
+
 def test_levels_that_differ_between_partitions_are_united():
     frame, _ = table()
     frame["city"] = pd.Categorical(frame["city"])
@@ -571,7 +602,7 @@ def test_frames_and_parameters_that_cannot_be_used_are_refused():
             fit(X)
     with pytest.raises(ValueError, match="more than 1,000 levels in column 'key'"):
         fit(pd.DataFrame({"key": np.arange(1500).astype(str)}))
-    with pytest.raises(TypeError, match="needs columns with names"):
+    with pytest.raises(TypeError, match=r"whose names are text; 0 is none"):
         fit(pd.DataFrame(np.zeros((5, 2))))
     with pytest.raises(TypeError, match=r"column 'z' of dtype complex"):
         fit(frame.assign(z=1j))

@@ -52,6 +52,13 @@ def stacked(cube, dim="band"):
     return values.reshape(-1, values.shape[-1])
 
 
+@pytest.mark.parametrize("form", [lambda cube: cube, lambda cube: cube.to_dataset(name="colors")])
+def test_packed_values_are_warned_of(form):
+    packed = CUBE.fillna(0).astype("int16").assign_attrs(_FillValue=0, scale_factor=0.1)
+    with pytest.warns(UserWarning, match=r"packed values \(scale_factor 0.1, _FillValue 0\)"):
+        quick(KMeans).fit(form(packed), feature_dim="band")
+
+
 @pytest.mark.in_turn("chunks")
 @each_class
 @pytest.mark.parametrize("chunks", [None, (1, 2, 7, 9), (2, 4, 16, 11), (3, 1, 3, 20)])
@@ -219,6 +226,9 @@ def test_cubes_and_parameters_that_cannot_be_used_are_refused():
         fit(CUBE.astype(str), feature_dim="band")
     with pytest.raises(ValueError, match="without variables"):
         fit(xarray.Dataset())
+    dated = xarray.Dataset({"a": CUBE, "b": CUBE.fillna(0).astype(int).astype("datetime64[ns]")})
+    with pytest.raises(ValueError, match=r"X\['b'\] has dtype datetime64"):
+        fit(dated)
     with pytest.raises(ValueError, match="feature_dim of the fit, 'band'"):
         fit(CUBE, feature_dim="band").predict(CUBE.rename(band="b"))
     with pytest.raises(ValueError, match=r"feature_dim='band'"):

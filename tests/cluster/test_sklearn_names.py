@@ -3,6 +3,10 @@
 import re
 from pathlib import Path
 
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
 import sklearn.base
 
 import daskmm
@@ -25,3 +29,12 @@ def test_private_names_are_imported_in_one_module():
 def test_the_representation_that_the_summary_extends_is_there():
     # MMClusterer overrides it; if scikit-learn renames it, notebooks silently lose the summary.
     assert hasattr(sklearn.base.BaseEstimator, "_repr_html_inner")
+
+
+def test_distances_to_modes_stay_lazy_with_set_output():
+    rows = np.random.default_rng(0).normal(size=(40, 2)) + np.repeat([[0.0], [20.0]], 20, axis=0)
+    model = daskmm.WeightedBlurringMeanShift(0.1, random_state=0).set_output(transform="pandas")
+    found = model.fit_transform(da.from_array(rows, chunks=(10, 2)))
+    assert isinstance(found, dd.DataFrame)
+    assert list(found.columns) == list(model.get_feature_names_out())
+    assert isinstance(model.transform(rows), pd.DataFrame)

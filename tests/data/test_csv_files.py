@@ -3,6 +3,7 @@
 import gzip
 import io
 import re
+import warnings
 from pathlib import Path
 
 import dask
@@ -205,7 +206,20 @@ def test_names_are_those_that_pandas_reads():
     for size in rng.integers(2, 8, 200):
         header = ",".join(rng.choice(known, size)) + "\n"
         frame = pd.read_csv(io.StringIO(header), skipinitialspace=True)
-        assert csv_files._names(header, ",") == tuple(frame.columns)
+        assert csv_files._names(csv_files._header(header, ",")) == tuple(frame.columns)
+
+
+def test_columns_of_one_name_are_told_if_some_of_them_are_left_out(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("a,b,a\n" + "1,2,3\n4,5,7\n" * 5, encoding="utf-8")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert [*csv_files.open_csv(str(path), None).columns] == ["a", "b", "a.1"]
+        csv_files.open_csv(str(path), ["a", "a.1"])
+        csv_files.open_csv(str(path), ["b"])
+    for columns in (["a", "b"], ["a.1"]):
+        with pytest.warns(UserWarning, match="2 columns named 'a', which count as 'a', 'a.1'"):
+            csv_files.open_csv(str(path), columns)
 
 
 @pytest.mark.parametrize("further", [0, 1])

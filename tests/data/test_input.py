@@ -9,6 +9,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+import zarr
 
 import daskmm
 from daskmm import KMeans
@@ -42,6 +43,25 @@ def test_a_frame_and_its_weights_are_read_together():
     np.testing.assert_array_equal(rows.compute(), frame[["a", "b"]])
     np.testing.assert_array_equal(weights.compute(), frame["w"])
     assert estimator.feature_names_in_.tolist() == ["a", "b"]
+
+
+def test_weights_with_the_index_of_the_rows_in_another_order_are_refused():
+    frame = pd.DataFrame({"a": np.arange(6.0)}, index=list("uvwxyz"))
+    weights = pd.Series(np.arange(1.0, 7.0), index=frame.index)
+    with pytest.raises(ValueError, match="index of X in another order"):
+        read_weighted(KMeans(), frame, weights[::-1], True)
+    for matched in (weights, weights.reset_index(drop=True), weights[::-1].to_numpy()):
+        assert read_weighted(KMeans(), frame, matched, True)[1] is matched
+    twice = frame.set_axis([0] * 6)
+    assert read_weighted(KMeans(), twice, weights, True)[1] is weights
+
+
+def test_tables_that_are_no_tables_of_numbers_are_refused_with_what_to_do():
+    records = np.zeros(3, dtype=[("a", float), ("b", float)])
+    with pytest.raises(ValueError, match=r"structured array.*pandas\.DataFrame\(X\)"):
+        read_table(KMeans(), records, True)
+    with pytest.raises(TypeError, match="X is a zarr Group"):
+        read_table(KMeans(), zarr.open_group({}, mode="w"), True)
 
 
 def test_warnings_point_at_files_whose_folder_begins_with_the_name_of_the_library():

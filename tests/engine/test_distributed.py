@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from daskmm import KMeans
 from daskmm.data.blocks import row_blocks
 from daskmm.engine import passes
-from daskmm.engine.distributed import ClusterLostError, _explained, _submitted, computed
+from daskmm.engine.clients import computed
+from daskmm.engine.distributed import ClusterLostError, _explained, _submitted
 from daskmm.engine.grouping import (
     expected_threads,
     groups_by_holder,

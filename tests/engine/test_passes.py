@@ -34,7 +34,8 @@ from daskmm.engine.grouping import (
     on_all_threads,
 )
 from daskmm.engine.merge_tree import sibling, subtree_starts
-from daskmm.engine.passes import Passes, one_blas_thread, tree_reduce, weighted_passes
+from daskmm.engine.passes import Passes, tree_reduce, weighted_passes
+from daskmm.engine.threads import one_blas_thread
 from daskmm.engine.worker_task import PartialSums, merge, n_records
 from daskmm.numerics.distortions.bregman import SquaredEuclidean
 

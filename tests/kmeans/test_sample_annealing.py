@@ -305,3 +305,12 @@ def test_steps_on_a_sample_that_is_the_table_count_as_iterations():
             model.fit(rows)
         assert sum(not record.exact for record in model.history_) == most
         assert model.n_iter_ == 1
+
+
+def test_steps_over_the_table_are_hard_after_an_annealing_that_ended_early():
+    rows = np.round(np.random.default_rng(0).normal(size=(88, 2)))
+    model = EntropyPowerKMeans(60, lam=1.0, max_iter=2, eta=1.5, standardize=False, random_state=0)
+    with pytest.warns(ConvergenceWarning):
+        model.fit(rows)
+    assert model.s_ == -np.inf
+    assert model.cluster_sizes_.sum() == len(rows)

@@ -14,6 +14,7 @@ from sklearn.metrics.pairwise import nan_euclidean_distances
 from sklearn.model_selection import GridSearchCV
 
 from daskmm import ClusterTree, GaussianMixture, KMeans, PowerKMeans
+from daskmm.cluster._fitted_centers import FittedCenters
 from daskmm.metrics import (
     calinski_harabasz_score,
     quality,
@@ -114,6 +115,8 @@ def test_labels_and_rows_without_a_score_are_refused(score):
         score(da.from_array(X), NOISY[:20])
     with pytest.raises(ValueError, match="labels must be integers"):
         score(X, NOISY / 2)
+    with pytest.raises(ValueError, match="labels has the index of X in another order"):
+        score(pd.DataFrame(X), pd.Series(NOISY)[::-1])
     holes = X.copy()
     holes[250, 1] = np.nan
     with pytest.raises(ValueError, match=r"NaN.*block 2, row 50 of the block"):
@@ -202,7 +205,7 @@ def test_silhouettes_with_a_model_hold_the_distances_of_a_slice_of_rows(monkeypa
     rows = np.random.default_rng(0).poisson(3.0, size=(40, 3)).astype(float)
     rows[0] = 60.0  # a cluster of one row
     model = KMeans(3, distortion=distortion, random_state=0).fit(rows)
-    labels, distances = model._distances_between(rows)
+    labels, distances = model._clusters().between(rows)
     assert 1 in np.bincount(labels)
     apart = distances(slice(None))
     np.fill_diagonal(apart, 0.0)
@@ -214,7 +217,7 @@ def test_silhouettes_with_a_model_hold_the_distances_of_a_slice_of_rows(monkeypa
         return distances(part)
 
     monkeypatch.setattr(quality, "_DISTANCES", 7 * 40)
-    monkeypatch.setattr(model, "_distances_between", lambda rows: (labels, noted))
+    monkeypatch.setattr(FittedCenters, "between", lambda self, rows: (labels, noted))
     found = silhouette_score(rows, model)
     assert sizes == [7, 7, 7, 7, 7, 5]
     assert found == pytest.approx(expected.mean(), abs=1e-12)
@@ -253,3 +256,14 @@ def test_cubes_have_the_scores_of_their_pixels(kind, chunks):
     assert simplified_silhouette_score(data, model) == pytest.approx(
         simplified_silhouette_score(data, model.labels_, centers=model.cluster_centers_), rel=1e-6
     )
+
+
+@pytest.mark.parametrize("centers", [None, np.array([[0.1, 0.0], [0.0, 0.3], [0.2, 0.2]])])
+def test_simplified_silhouettes_are_the_same_far_from_the_origin(centers):
+    rng = np.random.default_rng(0)
+    X, labels = np.round(rng.normal(size=(30, 2)), 2) * 1e-2, rng.integers(3, size=30)
+    near = simplified_silhouette_score(X, labels, centers=centers)
+    far = simplified_silhouette_score(
+        X + 2.0**14, labels, centers=None if centers is None else centers + 2.0**14
+    )
+    assert far == pytest.approx(near, abs=1e-6)

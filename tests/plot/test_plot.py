@@ -29,6 +29,7 @@ from daskmm.cluster._progress import ProgressLine
 from daskmm.plot import figures
 from daskmm.plot import profiles as profile_plots
 from daskmm.plot.figures import cluster_colors
+from daskmm.plot.plane import Plane
 
 
 def blobs(n_rows, n_features, n_clusters, seed=0):
@@ -186,6 +187,17 @@ def test_projection_shows_clusters_that_noise_hides(tmp_path):
     between = np.var([points[truth == j].mean(axis=0) for j in range(4)], axis=0)
     within = np.mean([points[truth == j].var(axis=0) for j in range(4)], axis=0)
     assert (between > 20 * within).all()
+
+
+def test_projections_of_cosine_fits_show_the_directions_of_rows_of_any_length():
+    rng = np.random.default_rng(0)
+    rows = np.eye(6)[np.arange(300) % 4] + 0.1 * rng.normal(size=(300, 6))
+    model = KMeans(4, distortion="cosine", random_state=0).fit(rows)
+    long = rows * rng.lognormal(3, 1, size=(300, 1))
+    short, drawn = (Plane.of(model, each, model.labels_) for each in (rows, long))
+    np.testing.assert_allclose(drawn.points, short.points, atol=1e-9)
+    own = np.linalg.norm(drawn.points[:, None] - drawn.centers, axis=2).argmin(axis=1)
+    assert (own == model.labels_).mean() > 0.6  # two axes show four clusters
 
 
 def test_colors_differ_between_neighbours():

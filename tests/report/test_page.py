@@ -17,6 +17,7 @@ import polars as pl
 import pytest
 import scipy.sparse as sp
 import zarr
+from _shown import kept_masses
 from _support import CountingSource
 from sklearn.datasets import load_wine
 
@@ -28,6 +29,7 @@ from daskmm import (
     KernelPowerKMeans,
     KMeans,
     PowerKMeans,
+    WeightedBlurringMeanShift,
     plot,
 )
 from daskmm.cli import printing, run_folder
@@ -197,7 +199,9 @@ def paragraph(tree):
 
 
 def page_of(model, X, sampled=None, notes=()):
-    summary = run_folder.summarize(model, np.bincount(model.labels_), "x", list(notes))
+    summary = run_folder.summarize(
+        model, np.bincount(model.labels_), len(model.labels_), "x", list(notes)
+    )
     return check_page(html_report.report_page(model, summary, sampled))
 
 
@@ -223,11 +227,13 @@ def test_clusters_are_described_in_the_units_of_the_table():
 
 
 @pytest.mark.usefixtures("without_figures")
-def test_without_rows_the_columns_of_the_largest_distances_come_first():
+@pytest.mark.parametrize("standardize", ["auto", True])
+def test_without_rows_the_columns_of_the_largest_distances_come_first(standardize):
     X = np.random.default_rng(0).normal(size=(200, 5))
     X[:100, 3] += 50
     X[:100, 1] += 5
-    model = KMeans(2, trim=0.02, random_state=0).fit(X)  # trimmed fits do not keep variances
+    # Trimmed fits do not keep variances.
+    model = KMeans(2, trim=0.02, standardize=standardize, random_state=0).fit(X)
     said = paragraph(page_of(model, X))
     assert "They differ most in feature 3, feature 1 and feature " in said
     assert "similarity" not in said
@@ -311,6 +317,60 @@ def test_names_and_levels_cannot_be_markup(tmp_path):
 
 
 @pytest.mark.usefixtures("without_figures")
+def test_rows_without_any_value_are_counted_beside_the_clusters(tmp_path):
+    X = table()[:, :3]
+    X[:40], X[100:160, 1] = np.nan, np.nan
+    model = KMeans(3, missing="partial", empty_rows="label", trim=0.1, random_state=0).fit(X)
+    run = write_run(tmp_path / "run", model, X)
+    assert run["n_rows"] == 240
+    assert sum(run["cluster_sizes"]) == 200
+    page = (tmp_path / "run/report.html").read_text(encoding="utf-8")
+    assert "The 240 rows form 3 clusters. Rows without any value are in none (40)." in page
+    assert re.search(r"Values are missing: \d+% of feature 1\.", page)
+    told = printing.describe_run(tmp_path, run)
+    assert "rows in no cluster, labelled -1: 40" in told
+    assert re.search(r"missing values: feature 1 \d+%", told)
+
+
+@pytest.mark.usefixtures("without_figures")
+@pytest.mark.parametrize(
+    "model", [KMeans(3, distortion="manhattan"), WeightedBlurringMeanShift(bandwidth=0.05)]
+)
+def test_centres_that_are_no_means_are_called_centres(model):
+    X = np.exp(table()[:, :3] / 9)
+    model.fit(X)
+    said = " ".join(page_of(model, X).itertext())
+    assert "mean feature" not in said
+    assert "accounts for" not in said
+    center = model.cluster_centers_[np.bincount(model.labels_).argmax(), 0]
+    assert re.search(rf"{center:.1f}\d* \(centre; all clusters: ", " ".join(said.split()))
+    told = text_of(page_of(model, X, Sampled(X, model.labels_)))
+    assert "(mean; all rows: " in told
+    assert "centre with" not in told
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_directions_are_not_called_means():
+    X = 50 * np.exp(table()[:, :3] / 9)
+    model = KMeans(3, distortion="cosine", random_state=0).fit(X)
+    said = " ".join(" ".join(page_of(model, X).itertext()).split())
+    assert f"{model.cluster_means_[0].max():.2f} (direction; all clusters: " in said
+    assert "a direction with feature" in said
+    assert "mean feature" not in said
+
+
+def test_means_of_a_trimmed_weighted_fit_are_those_of_the_rows_that_are_kept():
+    rng = np.random.default_rng(0)
+    X, weights = table()[:, :3], rng.integers(1, 5, 240)
+    X[:24] += 500 * rng.normal(size=(24, 3))
+    model = KMeans(4, trim=0.25, random_state=0).fit(X, sample_weight=weights)
+    own = np.linalg.norm(X - model.cluster_centers_[model.labels_], axis=1)
+    masses = kept_masses(model, weights.astype(float), own)
+    found = means_of(model, np.bincount(model.labels_), Sampled(X, model.labels_)).overall
+    np.testing.assert_allclose(found, masses @ X / masses.sum())
+
+
+@pytest.mark.usefixtures("without_figures")
 def test_one_cluster_and_one_row_have_a_report():
     for X, k in ((np.ones((1, 2)), 1), (np.arange(8.0).reshape(4, 2), 1)):
         model = KMeans(k, random_state=0).fit(X)
@@ -321,7 +381,7 @@ def test_one_cluster_and_one_row_have_a_report():
 def test_reports_draw_the_paths_of_choices():
     X = table()[:, :4] * [1, 1, 1, 20]  # whether to standardise is a question
     model = PowerKMeans("auto", standardize="auto", n_init=1, random_state=0).fit(X)
-    summary = run_folder.summarize(model, np.bincount(model.labels_), "x", [])
+    summary = run_folder.summarize(model, np.bincount(model.labels_), len(model.labels_), "x", [])
     tree = check_page(html_report.report_page(model, summary, Sampled(X, model.labels_)))
     assert "n_clusters_path" in drawn(tree)
     assert "nats on standardised features" in "".join(tree.itertext())
@@ -374,7 +434,9 @@ def wide_report():
     X = rng.normal(size=(200, 5000)).astype(np.float32)[truth]
     X += rng.normal(size=X.shape).astype(np.float32)
     model = KMeans(200, init=X[:200], max_iter=2, tol=0).fit(X)
-    summary = run_folder.summarize(model, np.bincount(model.labels_), "wide.zarr", [])
+    summary = run_folder.summarize(
+        model, np.bincount(model.labels_), len(model.labels_), "wide.zarr", []
+    )
     return html_report.report_page(model, summary, Sampled(X, model.labels_))
 
 
@@ -477,7 +539,9 @@ def test_reports_fit_the_window_of_a_browser(run_of, tmp_path, dark):
 def test_features_weighted_alike_are_not_said_to_be_none(tmp_path):
     model = EntropyPowerKMeans(4, lam=np.inf, n_init=1, random_state=0).fit(table())
     assert model.feature_weights_.tolist() == [1 / 7] * 7
-    summary = run_folder.summarize(model, np.bincount(model.labels_), "rows", [])
+    summary = run_folder.summarize(
+        model, np.bincount(model.labels_), len(model.labels_), "rows", []
+    )
     page = html_report.report_page(model, summary, None)
     text = "".join(parsed(page).itertext())
     assert "features that matterweighted alike" in text.replace("\n", "")
@@ -493,7 +557,7 @@ def test_features_weighted_alike_are_not_said_to_be_none(tmp_path):
 def test_drift_is_a_section_that_is_replaced():
     X = table()[:, :4]
     model = KMeans(2, random_state=0).fit(X)
-    summary = run_folder.summarize(model, np.bincount(model.labels_), "x", [])
+    summary = run_folder.summarize(model, np.bincount(model.labels_), len(model.labels_), "x", [])
     page = html_report.report_page(model, summary, None)
     watch = daskmm.monitor(model, X)
     for rows in (X, X + 5):

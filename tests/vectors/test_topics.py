@@ -81,11 +81,17 @@ def test_terms_are_those_of_loops_for_every_kind_of_texts(vectorizer, monkeypatc
         assert_same_terms(found, expected)
 
 
-def test_blocks_and_clusters_without_terms_are_left_out():
+@pytest.mark.parametrize("n_blocks", [1, 2, 5])
+def test_clusters_without_terms_count_in_any_blocks(n_blocks):
     texts = ["", "a b", "one two", "two three", "!"]
-    found = terms([0, 0, 4, 4, 1], dask.bag.from_sequence(texts, npartitions=5))
-    assert list(found) == [4]
-    assert found[4][0][0] == "two"
+    found = terms([0, 0, 4, 4, 1], dask.bag.from_sequence(texts, npartitions=n_blocks))
+    assert found[0] == found[1] == []
+    mean = 4 / 3  # words per cluster
+    expected = [
+        ("two", np.log1p(mean / 2) / 2),
+        *((w, np.log1p(mean) / 4) for w in ("one", "three")),
+    ]
+    assert_same_terms(found, {0: [], 1: [], 4: expected})
     assert terms([-1, -1], ["one", "two"]) == {}
 
 
