@@ -179,7 +179,6 @@ class CenterRecipe:
             nearest, bounds = labels_of, fit.bounds
             # Bounds cannot describe rows without distances, whose label is −1.
             if bounds is not None and not state.gaps:
-                bounds.expect(state.prepared)
                 nearest = bounds.labels_of
             labels = training_labels(fit.problem.passes, coordinates, state, function=nearest)
             set_fitted(
