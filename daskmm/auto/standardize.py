@@ -89,12 +89,11 @@ def choose_scale(
     start, and otherwise threads of this process do.
     """
     n_clusters = min(n_clusters, _MOST_CLUSTERS)
-    own = _in_own_units(survey)
-    scales = _trials(own.core, sample_rows(n_clusters), seed)
+    scales = _trials(survey.core, survey.coordinates.scale, sample_rows(n_clusters), seed)
     deviations = np.sqrt(scales[0].variance[scales[0].varying])
     if not len(deviations) or _are_alike(deviations):
         none = np.empty(0)
-        return own, ScaleChoice(none, none, n_clusters, len(scales[0].rows))
+        return _in_own_units(survey), ScaleChoice(none, none, n_clusters, len(scales[0].rows))
     # A step over few rows spends most of its time outside of the compiled loops, so all starts take
     # their steps together.
     seeds = [spawned(start, 2) for start in spawned(seed, STARTS)]
@@ -107,7 +106,7 @@ def choose_scale(
         for trials, (*within, of_null) in zip(scales, np.array_split(shares, 2), strict=True)
     )
     choice = ScaleChoice(before, after, n_clusters, len(scales[0].rows))
-    return survey if choice.standardize else own, choice
+    return survey if choice.standardize else _in_own_units(survey), choice
 
 
 def _are_alike(deviations: FloatArray) -> bool:
@@ -117,10 +116,13 @@ def _are_alike(deviations: FloatArray) -> bool:
 
 
 def _in_own_units(survey: Survey) -> Survey:
-    """Convert the result of the first pass to features that are not standardised."""
+    """Convert the result of the first pass to features that are not standardised.
+
+    The rows of its sample are overwritten, since new memory would take longer than the conversion.
+    """
     scale = survey.coordinates.scale
     given = survey.sample.rows
-    rows = converted(given, lambda tile: tile * scale, given.dtype)
+    rows = converted(given, lambda tile: tile * scale, given.dtype, given)
     variance = survey.variance * scale**2
     return replace(
         survey,
@@ -131,17 +133,19 @@ def _in_own_units(survey: Survey) -> Survey:
     )
 
 
-def _trials(sample: Sample, n_rows: int, seed: int) -> tuple[Trials, Trials]:
-    """Draw rows of a sample without outliers; return them as they are and standardised.
+def _trials(sample: Sample, scale: FloatArray, n_rows: int, seed: int) -> tuple[Trials, Trials]:
+    """Draw rows of a standardised sample without outliers; return them in both scales.
 
-    Missing values become the mean of the feature.
+    `scale` holds the units of the features, which the first of the two results has. Missing values
+    become the mean of the feature.
     """
     rows, weights = thinned(sample.rows, sample.weights, n_rows, seed)
+    rows = (rows * scale).astype(rows.dtype, copy=False)  # as in `_in_own_units`
     rows = filled(rows.astype(np.float64, copy=False), weights)
     near = ~far_rows(rows, weights)
     own = Trials.of(Sample(rows[near], weights[near]), n_rows, seed)
-    scale = np.sqrt(np.where(own.varying, own.variance, 1.0))
-    return own, Trials(own.rows / scale, own.weights, own.variance / scale**2)
+    deviations = np.sqrt(np.where(own.varying, own.variance, 1.0))
+    return own, Trials(own.rows / deviations, own.weights, own.variance / deviations**2)
 
 
 def far_rows(rows: FloatArray, weights: FloatArray) -> NDArray[np.bool_]:

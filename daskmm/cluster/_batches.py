@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm._dask import dask, is_dask_array
-from daskmm.data.blocks import is_series
+from daskmm.data.blocks import is_series, refuse_other_order
 from daskmm.data.foreign import unwrapped
 from daskmm.data.lazy import delayed_rows
 from daskmm.engine.clients import computed
@@ -33,6 +33,7 @@ def numbered_batches(X: Any, batches: Any) -> tuple[NDArray[np.int64], Any]:
         if not hasattr(X, "columns") or batches not in set(X.columns):
             raise ValueError(f"batches: X has no column {batches!r}.")
         batches = X[batches]
+    refuse_other_order(X, batches, "batches")
     if is_series(batches):
         (labels,) = computed(batches.unique())
     else:
@@ -74,5 +75,5 @@ def _numbers(labels: NDArray) -> NDArray[np.int64]:
     except ValueError:
         days = np.array(["NaT"], dtype="datetime64[D]")
     if np.isnat(days).any():
-        raise ValueError(f"batches must be dates or whole numbers, got {labels[0]!r}.")
+        raise ValueError(f"batches must be dates or whole numbers, got {labels[0]}.")
     return days.astype(np.int64)

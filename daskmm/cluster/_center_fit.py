@@ -157,8 +157,7 @@ class CenterRecipe:
             warn_convergence(
                 f"max_cluster_size={self.model.max_cluster_size!r} is not met: the largest cluster "
                 f"has size {largest:.6g}, and the bound is {fit.most:.6g}. Identical rows cannot "
-                "be divided. Bounds well below twice the mean size may be out of reach, as each "
-                "row has its nearest centre."
+                "be divided, and bounds close to the mean size may be out of reach."
             )
 
     def _opened(self, X: Any, feature_dim: str | None) -> tuple[Any, Coding | None]:
@@ -180,7 +179,6 @@ class CenterRecipe:
             nearest, bounds = labels_of, fit.bounds
             # Bounds cannot describe rows without distances, whose label is −1.
             if bounds is not None and not state.gaps:
-                bounds.expect(state.prepared)
                 nearest = bounds.labels_of
             labels = training_labels(fit.problem.passes, coordinates, state, function=nearest)
             set_fitted(
@@ -505,6 +503,8 @@ def attributes_of_fit(fit: CentersFit) -> dict[str, Any]:
         "scale_": coordinates.scale,
         "_n_features_out": len(state.centers),
     }
+    if state.offsets is not None:
+        found["offsets_"] = state.offsets
     if isinstance(coordinates, MixedCoordinates):
         found.update(coordinates_=coordinates, distortion_=fit.survey.distortion)
     if isinstance(coordinates, Coordinates) and fit.survey.near is None:

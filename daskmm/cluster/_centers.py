@@ -528,11 +528,14 @@ class CenterClusterer(  # type: ignore[call-arg]
         Raises
         ------
         ValueError
-            If the distortion is neither "sqeuclidean" nor "cosine", or values may be missing.
+            If the distortion is neither "sqeuclidean" nor "cosine", if values may be missing, or if
+            the model has ``offsets_``.
         """
         check_is_fitted(self, "cluster_centers_")
         if self.missing == "partial":
             raise ValueError("scikit-learn's KMeans takes no rows with missing='partial'.")
+        if "offsets_" in vars(self):
+            raise ValueError("scikit-learn's KMeans has no offsets, which bound the sizes here.")
         if self.distortion == "cosine":
             return with_names(nearest_direction_pipeline(self.cluster_centers_), self)
         if self.distortion != "sqeuclidean":

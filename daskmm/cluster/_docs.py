@@ -182,12 +182,13 @@ trim : float, default=0
     "max_cluster_size": """
 max_cluster_size : int, float or None, default=None
     Largest size of a cluster. An integer is a number of rows (their weight, if they have weights);
-    a floating-point number is a multiple of the mean size, such as 2.0. Clusters that are too large
-    are divided, and as many pairs of small ones are merged, in up to 12 rounds of few hard steps on
-    top of `max_iter`. Each row still belongs to its nearest centre, so a bound well below twice the
-    mean may be out of reach, and then the fit warns. The cost rises where the data have large
-    groups. `partial_fit` does not bound sizes. Rows must be complete, and distances squared
-    Euclidean or cosine.
+    a floating-point number is a multiple of the mean size, such as 2.0. Clusters above this bound
+    and above twice the mean are divided, and as many pairs of small ones are merged; each row still
+    has its nearest centre. Sizes below twice the mean are bounded by ``offsets_``, which are added
+    to the squared distances where rows choose their cluster. Both take up to 12 rounds of few
+    passes on top of `max_iter`. The cost rises where the data have large groups, and the fit warns
+    if the bound is not met. `partial_fit` does not bound sizes. Rows must be complete, and
+    distances squared Euclidean or cosine.
 """,
     "forget": """
 forget : float or str, optional
@@ -238,6 +239,9 @@ labels_ : ndarray, or lazy dask Array or Series, of shape (n_samples,), int32
     pickled or saved.
 cluster_sizes_ : ndarray of shape (n_clusters,), float64
     Sum of the sample weights of each cluster's rows: their number if there are no weights.
+offsets_ : ndarray of shape (n_clusters,), float64
+    Only if `max_cluster_size` needed them: a row belongs to the cluster with the smallest sum of
+    its squared distance, in the model's scale, and the cluster's offset.
 cluster_means_ : ndarray of shape (n_clusters, n_features), float64
     Weighted mean of each cluster's rows, in the input's units; for "cosine" its direction. Labels
     are those of the nearest `cluster_centers_`. The means differ from these centres if the fit

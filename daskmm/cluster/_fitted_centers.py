@@ -74,7 +74,10 @@ class FittedCenters:
         distortion = _distortion(values, centers)
         partial = values.get("missing") == "partial" or unknown == "missing"
         gaps = values.get("empty_rows") == "label"
-        state = CenterState(centers, -np.inf, weights, distortion, partial, gaps=gaps)
+        offsets = values.get("offsets_")
+        state = CenterState(
+            centers, -np.inf, weights, distortion, partial, gaps=gaps, offsets=offsets
+        )
         return cls(model, coordinates, state, _coding(values, unknown), values.get("feature_dim_"))
 
     @property

@@ -51,6 +51,7 @@ def updated_model(
         model.fit(X, None, sample_weight, feature_dim)
     else:
         replace_fitted(model, estimator)
+    model.__dict__.pop("offsets_", None)  # updates do not bound sizes
     fitted = FittedCenters.of(model, unknown)
     coordinates, state = fitted.coordinates, fitted.state
     update = model._later_update(state)

@@ -359,9 +359,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
         fit = MixtureFit(passes, context, check_random_state(self.random_state), settings)
         with one_blas_thread(), passes.persisted(self.persist):
             fit = run_stages(mixture_stages(settings, self._choice), fit)
-        set_fitted(self, _attributes_of(fit))
         run_stages([self._labelling(X)], fit)
-        self.n_passes_ = passes.n_passes
         self._warn_of(fit)
 
     @property
@@ -383,12 +381,13 @@ class GaussianMixture(DensityMixin, MMClusterer):
         return replace(fit, settings=settings)
 
     def _labelling(self, X: Any) -> Stage[MixtureFit]:
-        """Return the last stage of a fit."""
+        """Return the last stage of a fit, which sets the fitted attributes."""
 
         def labelled(fit: MixtureFit) -> MixtureFit:
-            components = self._components()
+            components = fit.result.run.state
             labels = training_labels(fit.passes, components, function=labels_of)
-            set_fitted(self, fitted_labels(labels, X, labels_of, components))
+            found = fitted_labels(labels, X, labels_of, components)
+            set_fitted(self, _attributes_of(fit), found, {"n_passes_": fit.passes.n_passes})
             return fit
 
         return Stage("labels", labelled, MixtureCosts.labels, after_stop=True)
@@ -644,7 +643,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
 
 
 def _attributes_of(fit: MixtureFit) -> dict[str, Any]:
-    """Return the fitted attributes other than the labels."""
+    """Return the fitted attributes other than the labels and the number of passes."""
     outcome, coordinates = fit.result, fit.survey.coordinates
     state, history = outcome.run.state, outcome.run.history
     return {

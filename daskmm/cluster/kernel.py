@@ -226,19 +226,23 @@ callable
         with passes.persisted(self.persist):
             choices = run_stages(self._landmark_stages(), choices)
             fit = run_stages(landmark_stages(method), self._landmark_fit(choices))
-        found = {**attributes_of_outcome(fit.result, fit.before), **_attributes_of(fit)}
-        set_fitted(self, found)
         run_stages([self._labelling(X)], fit)
-        self.n_passes_ = passes.n_passes
-        warn_of_outcome(vars(self), fit.result, self.n_clusters, found["s_"], context)
+        warn_of_outcome(vars(self), fit.result, self.n_clusters, self.s_, context)
 
     def _labelling(self, X: Any) -> Stage[CentersFit]:
-        """Return the last stage of a fit on Nyström features."""
+        """Return the last stage of a fit on Nyström features, which sets the fitted attributes."""
 
         def labelled(fit: CentersFit) -> CentersFit:
-            state = self._landmark_state()
-            labels = training_labels(fit.problem.passes, *state)
-            set_fitted(self, fitted_labels(labels, X, labels_of, *state))
+            passes, centers = fit.problem.passes, fit.result.run.state.centers
+            state = fit.problem.coordinates, CenterState(centers, -np.inf)
+            labels = training_labels(passes, *state)
+            set_fitted(
+                self,
+                attributes_of_outcome(fit.result, fit.before),
+                _attributes_of(fit),
+                fitted_labels(labels, X, labels_of, *state),
+                {"n_passes_": passes.n_passes},
+            )
             return fit
 
         return Stage("labels", labelled, CenterCosts.labels, after_stop=True)

@@ -27,7 +27,7 @@ FloatArray = NDArray[np.float64]
 # holds all centres. It is finite, since ∞ − ∞ is NaN.
 _SHELLS, _NO_END = 8, 1e300
 # Bounds are lowered, and moved distances raised, by this share, which exceeds all rounding.
-_DOUBT = 1e-9
+DOUBT = 1e-9
 # At most this many centres, or this share of all centres, are listed around each centre. A distance
 # to a single centre takes several times as long as one of the distances to all centres at once.
 _LISTED, _SHARE_LISTED = 32, 1 / 16
@@ -69,7 +69,7 @@ class Moving(NamedTuple):
     @classmethod
     def between(cls, before: FloatArray, centers: FloatArray) -> tuple[Self, NDArray[np.intp]]:
         """Sort centres by how far they have moved; also return the order."""
-        ways = (1.0 + _DOUBT) * np.sqrt(np.square(centers - before).sum(axis=1))
+        ways = (1.0 + DOUBT) * np.sqrt(np.square(centers - before).sum(axis=1))
         order = np.argsort(-ways, kind="stable")
         norms = np.einsum("ij,ij->i", centers, centers)
         return cls(centers[order], norms[order], ways[order]), order
@@ -133,7 +133,7 @@ def update_nearest(
         known = {"labels": labels, "lower": lower, "upper": upper, "doubtful": doubtful}
         fields = frame_of(coordinates) | moved._asdict() | {"centers": plain(prepared.centers)}
         fields |= {"k": len(moved.ways), "n_shells": _SHELLS, "n_listed": moved.around.shape[1]}
-        fields["doubt"] = _DOUBT
+        fields["doubt"] = DOUBT
         call_in_parts("update_bounds", rows, row_dtype(rows), 1, known, fields)
     at = np.flatnonzero(doubtful)
     if len(at) == 0:
@@ -143,6 +143,6 @@ def update_nearest(
     if not nearest_centers(some, coordinates, prepared, found, None, others, lists):
         return None
     labels[at] = found
-    lower[at] = (1.0 - _DOUBT) * np.sqrt(np.maximum(others, 0.0))
+    lower[at] = (1.0 - DOUBT) * np.sqrt(np.maximum(others, 0.0))
     upper[at] = np.inf  # the next step has to compute the distance
     return len(at)

@@ -243,6 +243,22 @@ def refuse_masked(array: Any, name: str, where: str = "") -> None:
         )
 
 
+def refuse_other_order(X: Any, values: Any, name: str) -> None:
+    """Raise ValueError if a pandas series has the index of a pandas frame in another order.
+
+    Values of rows, such as weights or labels, are matched by their positions.
+    """
+    own: Any = getattr(X, "index", None)
+    other: Any = getattr(values, "index", None)
+    if not (hasattr(own, "equals") and hasattr(other, "equals")) or len(own) != len(other):
+        return
+    if not own.equals(other) and own.is_unique and own.isin(other).all():
+        raise ValueError(
+            f"{name} has the index of X in another order. Give {name}.reindex(X.index) to match "
+            f"rows by the index, or {name}.to_numpy() to match them by their order."
+        )
+
+
 def no_features(shape: Any, name: str) -> str:
     """Return the message for a table without columns."""
     return (

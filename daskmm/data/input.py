@@ -23,6 +23,7 @@ from daskmm.data.blocks import (
     is_series,
     no_features,
     refuse_masked,
+    refuse_other_order,
 )
 from daskmm.data.errors import SparseRowsError
 from daskmm.data.foreign import unwrapped
@@ -182,7 +183,7 @@ def read_weighted(
     would otherwise be loaded twice.
     """
     X = unwrapped(X) if reset else by_name(estimator, X)
-    _refuse_other_order(X, sample_weight)
+    refuse_other_order(X, sample_weight, "sample_weight")
     if isinstance(X, Raster):
         return read_table(estimator, X, reset), X.rows_of(sample_weight)
     if is_frame(X) and is_series(sample_weight):
@@ -191,20 +192,6 @@ def read_weighted(
         validate_data(estimator, X._meta, reset=reset, skip_check_array=True)
         return frame_and_weights(X, sample_weight)
     return read_table(estimator, X, reset), sample_weight
-
-
-def _refuse_other_order(X: Any, sample_weight: Any) -> None:
-    """Raise ValueError if pandas weights have the index of a pandas frame in another order."""
-    own: Any = getattr(X, "index", None)
-    other: Any = getattr(sample_weight, "index", None)
-    if not (hasattr(own, "equals") and hasattr(other, "equals")) or len(own) != len(other):
-        return
-    if not own.equals(other) and own.is_unique and own.isin(other).all():
-        raise ValueError(
-            "sample_weight has the index of X in another order. Give "
-            "sample_weight.reindex(X.index) to match weights and rows by the index, or "
-            "sample_weight.to_numpy() to match them by their order."
-        )
 
 
 def _from_objects(X: NDArray) -> NDArray[np.float64]:

@@ -13,13 +13,17 @@ from daskmm.numerics.rows import tile_rows, tiles
 
 
 def converted(
-    rows: NDArray, change: Callable[[NDArray], NDArray], dtype: np.dtype
+    rows: NDArray,
+    change: Callable[[NDArray], NDArray],
+    dtype: np.dtype,
+    out: NDArray | None = None,
 ) -> NDArray[np.floating]:
     """Return ``change(rows)`` in a floating dtype, for a function that changes each row by itself.
 
     No other array of its size is made: the first use of new memory takes longer than the change.
+    The result is written to `out` if it is given, which may be `rows`.
     """
-    found = np.empty((len(rows), change(rows[:0]).shape[1]), dtype)
+    found = np.empty((len(rows), change(rows[:0]).shape[1]), dtype) if out is None else out
 
     def convert(own: slice) -> None:
         found[own] = change(rows[own])

@@ -35,7 +35,13 @@ from daskmm.data.validation import (
 from daskmm.engine.passes import Passes
 from daskmm.engine.threads import one_blas_thread, run_on_threads
 from daskmm.kmeans.sums import CenterState
-from daskmm.numerics.rows import Coordinates, FeatureCoordinates, Rows, pieces
+from daskmm.numerics.rows import (
+    Coordinates,
+    FeatureCoordinates,
+    LiftedCoordinates,
+    Rows,
+    pieces,
+)
 from daskmm.numerics.sparse_rows import SparseRows
 
 FloatArray = NDArray[np.float64]
@@ -104,8 +110,11 @@ def unshifted(rows: NDArray, coordinates: Rows, state: CenterState) -> tuple[Row
 def labels_of(block: Block, coordinates: Rows, state: CenterState) -> NDArray[np.int32]:
     """Return the nearest centre of each row of one block, the first in a tie.
 
-    The label of rows that have no distances is −1, if the state allows such rows.
+    Distances include the offsets of the state. The label of rows that have no distances is −1, if
+    the state allows such rows.
     """
+    if state.offsets is not None:
+        return labels_of(block, LiftedCoordinates(coordinates), state.lifted)
     out = np.empty(len(block.rows), dtype=np.int32)
     if _compiled_nearest(block.rows, coordinates, state, out, None):
         return out
@@ -117,8 +126,12 @@ def nearest_of(
 ) -> tuple[NDArray[np.int32], FloatArray]:
     """Return the nearest centre of each row of one block, as `labels_of`, and its distance.
 
-    Rows that have no distances have label −1 and distance 0, if the state allows such rows.
+    The distance includes no offset. Rows that have no distances have label −1 and distance 0, if
+    the state allows such rows.
     """
+    if state.offsets is not None:
+        labels, smallest = nearest_of(block, LiftedCoordinates(coordinates), state.lifted)
+        return labels, np.maximum(smallest - state.offsets[labels], 0.0)
     n = len(block.rows)
     labels, smallest = np.empty(n, dtype=np.int32), np.empty(n)
     if not _compiled_nearest(block.rows, coordinates, state, labels, smallest):
@@ -142,12 +155,24 @@ def _compiled_nearest(
 ) -> bool:
     """Fill in labels and smallest distances by the compiled loops; return whether that worked.
 
-    The result is False without compiled loops, for coordinates that are no `FeatureCoordinates`,
-    for distances other than squared Euclidean ones between complete rows, and if a value must be
-    refused (`blockwise` then raises the error).
+    The result is False without compiled loops, for coordinates of other kinds than
+    `FeatureCoordinates` and `LiftedCoordinates`, for distances other than squared Euclidean ones
+    between complete rows, and if a value must be refused (`blockwise` then raises the error).
     """
     plain = state.plain and not isinstance(rows, SparseRows)
     plain = plain and not state.distortion.empty(rows).any()
+    if plain and library.available() and isinstance(coordinates, LiftedCoordinates):
+        same = Coordinates.identity(state.centers.shape[1])
+        return all(
+            nearest_centers(
+                coordinates.to_model(rows[part]),
+                same,
+                state.prepared,
+                labels[part],
+                None if smallest is None else smallest[part],
+            )
+            for part in coordinates.tiles(rows)
+        )
     if not (plain and library.available() and isinstance(coordinates, FeatureCoordinates)):
         return False
     return nearest_centers(rows, coordinates, state.prepared, labels, smallest)

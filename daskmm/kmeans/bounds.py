@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.compiled import dispatch, library
-from daskmm.compiled.bounds import Moves, Moving, add_moves, update_nearest
+from daskmm.compiled.bounds import DOUBT, Moves, Moving, add_moves, update_nearest
 from daskmm.compiled.labels import choose_directions, nearest_listed
 from daskmm.compiled.layout import SCORED
 from daskmm.data.blocks import Block, Layout
@@ -213,9 +213,23 @@ class Bounds:
         return CenterSums.of_block_sums(found, rows, coordinates)
 
     def labels_of(self, block: Block, coordinates: Rows, state: CenterState) -> NDArray[np.int32]:
-        """Return nearest centres, as `assignment.labels_of` does, at the centres of `expect`."""
-        found = self.nearest(block, coordinates)
-        return labels_of(block, coordinates, state) if found is None else found
+        """Return nearest centres, as `assignment.labels_of` does, at centres near the last ones.
+
+        The bounds of Hamerly (2010) exclude other centres for most rows; the others are compared
+        with all centres.
+        """
+        assert self.prepared is not None
+        own = slice(block.position.start, block.position.start + len(block.rows))
+        way = np.sqrt(np.square(state.centers - self.prepared.centers).sum(axis=1).max())
+        known = self.summed is self.prepared.centers and not self.near
+        distances = np.where(self.distances[own] < 0, np.inf, self.distances[own])
+        farthest = (1.0 - DOUBT) * self.lower[own] - 2.0 * way if known else -np.inf
+        labels = self.labels[own].copy()
+        close = np.flatnonzero(~(np.sqrt(distances) < farthest))
+        if len(close):
+            some = replace(block, rows=block.rows[close], weights=None)
+            labels[close] = labels_of(some, coordinates, state)
+        return labels
 
 
 @dataclass

@@ -17,7 +17,7 @@ from daskmm.data.blocks import Block, float_dtype
 from daskmm.engine.first_pass import row_uniforms
 from daskmm.engine.passes import Passes, tree_reduce
 from daskmm.kmeans.assignment import labels_of, nearest_of
-from daskmm.kmeans.seeding import starting_rows
+from daskmm.kmeans.seeding import greedy_rows
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import PowerUpdate, sample_problem
 from daskmm.mm.driver import Schedule, minimize
@@ -29,9 +29,12 @@ FloatArray = NDArray[np.float64]
 
 # Rows drawn per new cluster. More rows would take more memory, and hardly lower the cost of a tree.
 ROWS_PER_CLUSTER = 48
+# Starting centres are chosen among at most this many rows, or two per new cluster. All rows would
+# double the time of a level, and hardly lower the cost of a tree.
+_SEED_ROWS = 1024
 # At most _MAX_ITER hard steps divide a cluster. A relative change below _TOL ends them. They move
 # centres by _RELAXATIONS times the way to the means.
-_MAX_ITER, _TOL, _RELAXATIONS = 20, 1e-3, (1.5,)
+_MAX_ITER, _TOL, _RELAXATIONS = 10, 1e-3, (1.5,)
 
 
 @dataclass(frozen=True)
@@ -188,15 +191,16 @@ def parts_of(
 ) -> FloatArray:
     """Return the centres of the parts of a cluster, which hard steps on its rows find.
 
-    Rows are in the coordinates of the distortion, (n_rows, n_features). There are fewer than
-    `n_parts` if fewer rows are distinct; an undivided cluster keeps its `center`.
+    Rows are in random order and in the coordinates of the distortion, (n_rows, n_features). There
+    are fewer than `n_parts` if fewer rows are distinct; an undivided cluster keeps its `center`.
     """
     distinct = distinct_rows(rows)
     if n_parts == 1 or len(distinct) <= 1:
         return center[None]
     if len(distinct) <= n_parts:
         return distortion.inside(rows[distinct].astype(np.float64))
-    (start,) = starting_rows(rows, weights, n_parts, [seed], distortion)
+    few = np.sort(distinct)[: max(_SEED_ROWS, 2 * n_parts)]
+    start = greedy_rows(rows[few], weights[few], n_parts, seed, distortion)
     relaxed = distortion.squared
     schedule = Schedule(
         -np.inf, max_iter=_MAX_ITER, tol=_TOL, relaxations=_RELAXATIONS if relaxed else ()

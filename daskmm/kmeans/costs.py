@@ -63,8 +63,8 @@ _ROWS, _MANY_ROWS, _PRODUCTS = 1024, 4096, 1 << 29
 # Largest numbers of rounds of exact medians, of updates of the Mahalanobis matrix, and of refits of
 # a fit with empty clusters.
 MEDIAN_ROUNDS, TURNS, REFITS = 20, 20, 10
-# Number of rounds in which clusters that are too large are divided, and typical and largest number
-# of passes of a trimmed hard step.
+# Number of rounds in which the sizes of clusters are bounded, and typical and largest number of
+# passes of a trimmed hard step.
 _TYPICAL_ROUNDS, _TRIMMED_PASSES = 3, (2, 3)
 
 
@@ -273,11 +273,20 @@ class CenterCosts:
         """Return the cost of moving coincident centres: one pass, and the remaining iterations."""
         return Cost(most=min(1, self.method.schedule.max_iter - 1))
 
-    def bounded_sizes(self) -> Cost:
-        """Return the cost of dividing clusters that are too large."""
+    def divisions(self) -> Cost:
+        """Return the cost of dividing clusters that are far too large."""
         each = 1 + (STEPS_STREAMED if self.layout.lazy else STEPS)
         typical = _TYPICAL_ROUNDS * each
         return Cost(typical, MOST_ROUNDS * each, lambda: typical * self._pass_over(self._hard))
+
+    def offsets(self) -> Cost:
+        """Return the cost of learning offsets that bound sizes."""
+        typical = _TYPICAL_ROUNDS
+        return Cost(typical, MOST_ROUNDS, lambda: typical * self._pass_over(self._hard))
+
+    def more_divisions(self) -> Cost:
+        """Return the cost of further divisions, which few fits need."""
+        return Cost(most=self.divisions().most)
 
     def refits(self) -> Cost:
         """Return the cost of fits until one has no empty cluster, which few fits need."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,7 +14,13 @@ from daskmm._dask import cpu_count
 from daskmm.data.blocks import float_dtype
 from daskmm.engine.first_pass import MANY_CLUSTERS, Survey
 from daskmm.kmeans.assignment import labels_of, map_rows
-from daskmm.kmeans.bounded_sizes import MOST_ROUNDS, largest_weight, with_bounded_sizes
+from daskmm.kmeans.bounded_sizes import (
+    MOST_ROUNDS,
+    UNDIVIDED,
+    largest_weight,
+    with_offsets,
+    with_smaller_clusters,
+)
 from daskmm.kmeans.bounds import Bounds
 from daskmm.kmeans.costs import REFITS, TURNS, CenterCosts
 from daskmm.kmeans.empty_clusters import split_coincident
@@ -45,8 +52,9 @@ _ROWS_NEARBY, _ROWS_PER_FEATURE = 10_000, 20
 _CALM_READS = 1
 # Fewest iterations that leave time for several exchanges of clusters.
 _STEPS_OF_EXCHANGES = FIRST_STEPS + 4 * EXCHANGE_STEPS
-# Clusters are more even if the largest one has at most this share of its former size.
-_MORE_EVEN = 0.95
+# Clusters are more even if the largest one has at most this share of its former size. Offsets that
+# bound sizes are learned again, at the new means, while that lowers the cost to this share.
+_MORE_EVEN, _CHEAPER = 0.95, 0.999
 # Relative error of sums of weights, which depend on the order of the rows.
 _ROUNDING = 1e-9
 
@@ -78,8 +86,10 @@ class CentersFit:
     # For each start of the outcome, its history on samples; empty if there was none.
     before: Sequence[list[IterationRecord]] = ()
     n_split: int = 0  # number of coincident centres that were moved
-    settled: bool = False  # whether learning the matrix once more gains nothing
-    # The outcome whose largest cluster is smallest, once clusters have been divided.
+    # Whether learning the matrix, or offsets that bound sizes, once more gains nothing.
+    settled: bool = False
+    # The cheapest outcome that meets the bound of sizes, or else the one whose largest cluster is
+    # smallest, once sizes have been bounded.
     most_even: Outcome[CenterState] | None = None
     divided: bool = False  # whether no cluster that is too large can be divided further
 
@@ -280,23 +290,36 @@ def _in_learned_metric(fit: CentersFit) -> CentersFit:
     return replace(fit, survey=replace(survey, coordinates=coordinates, sample=sample))
 
 
-def _with_bounded_sizes(fit: CentersFit) -> CentersFit:
-    """Divide clusters that are too large, and take hard steps."""
-    after = with_bounded_sizes(
-        fit.problem, fit.result, fit.survey.core, fit.most, fit.seeds[0], fit.context
+def _with_smaller_clusters(fit: CentersFit, undivided: float = 1.0) -> CentersFit:
+    """Divide clusters that weigh more than this multiple of the mean, and take hard steps."""
+    most = max(fit.most, undivided * fit.survey.weight / fit.method.n_clusters)
+    after = with_smaller_clusters(
+        fit.problem, fit.result, fit.survey.core, most, fit.seeds[0], fit.context
     )
-    if after is None:
-        return replace(fit, divided=True)
+    return replace(fit, divided=True) if after is None else _bounded(fit, after)
+
+
+def _with_offsets(fit: CentersFit) -> CentersFit:
+    """Learn offsets that bound sizes, at the means of the clusters."""
+    after = with_offsets(fit.problem, fit.result, fit.survey.core, fit.most, fit.context)
+    settled = _largest(fit.result) <= fit.most and after.inertia > _CHEAPER * fit.result.inertia
+    return replace(_bounded(fit, after), settled=settled)
+
+
+def _bounded(fit: CentersFit, after: Outcome[CenterState]) -> CentersFit:
+    """Keep the better outcome of a round that bounds sizes."""
     best = fit.result if fit.most_even is None else fit.most_even
-    # Clusters that are only a little more even are not worth a higher cost, unless they meet the
-    # bound.
-    if _largest(after) <= max(fit.most, _MORE_EVEN * _largest(best)):
-        best = after
-    return replace(fit, result=after, most_even=best)
+    if _largest(best) <= fit.most:
+        better = _largest(after) <= fit.most and after.inertia < best.inertia
+    else:
+        # Clusters that are only a little more even are not worth a higher cost, unless they meet
+        # the bound.
+        better = _largest(after) <= max(fit.most, _MORE_EVEN * _largest(best))
+    return replace(fit, result=after, most_even=after if better else best)
 
 
 def _most_even(fit: CentersFit) -> CentersFit:
-    """Take the outcome whose largest cluster is smallest; it need not be the last one."""
+    """Take the best of all rounds, which need not be the last one."""
     assert fit.most_even is not None
     return replace(fit, result=fit.most_even)
 
@@ -327,8 +350,19 @@ def _has_other_start(fit: CentersFit) -> bool:
     return fit.found is not None and _iterations_are_left(fit)
 
 
+def _has_no_large_cluster(fit: CentersFit) -> bool:
+    mean = fit.survey.weight / fit.method.n_clusters
+    return fit.divided or _largest(fit.result) <= max(fit.most, UNDIVIDED * mean)
+
+
+def _has_settled_sizes(fit: CentersFit) -> bool:
+    offset = fit.result.run.state.offsets is not None
+    return fit.settled or (_largest(fit.result) <= fit.most and not offset)
+
+
 def _has_bounded_sizes(fit: CentersFit) -> bool:
-    return fit.divided or _largest(fit.result) <= fit.most
+    best = fit.result if fit.most_even is None else fit.most_even
+    return fit.divided or _largest(best) <= fit.most
 
 
 def _was_divided(fit: CentersFit) -> bool:
@@ -374,9 +408,7 @@ def center_stages(method: Method, lazy: bool) -> list[Stage[CentersFit] | Repeat
         stages.append(Stage("empty clusters", _complete))
     stages.append(Stage("coincident centres", _split, CenterCosts.split))
     if method.max_cluster_size is not None:
-        divide = Stage("bounded sizes", _with_bounded_sizes)
-        stages.append(Repeat((divide,), _has_bounded_sizes, MOST_ROUNDS, CenterCosts.bounded_sizes))
-        stages.append(Stage("most even sizes", _most_even, needed=_was_divided, after_stop=True))
+        stages += _BOUNDED_SIZES
     if method.learns_metric:
         turn = Stage("metric", _turned, needed=_may_turn)
         stages.append(Repeat((turn,), lambda fit: fit.settled, TURNS, CenterCosts.turns))
@@ -403,6 +435,27 @@ _SAMPLED: tuple[Stage[CentersFit] | Repeat[CentersFit], ...] = (
     Stage("samples", _sampled),
     *map(_on_samples, SEARCH),
     Stage("passes", _polished, CenterCosts.polishing, after_stop=True),
+)
+
+
+_BOUNDED_SIZES: tuple[Stage[CentersFit] | Repeat[CentersFit], ...] = (
+    Repeat(
+        (Stage("large clusters", functools.partial(_with_smaller_clusters, undivided=UNDIVIDED)),),
+        _has_no_large_cluster,
+        MOST_ROUNDS,
+        CenterCosts.divisions,
+    ),
+    Repeat(
+        (Stage("offsets", _with_offsets),), _has_settled_sizes, MOST_ROUNDS, CenterCosts.offsets
+    ),
+    # Offsets between clusters that are far apart would be as large as their distances.
+    Repeat(
+        (Stage("bounded sizes", _with_smaller_clusters),),
+        _has_bounded_sizes,
+        MOST_ROUNDS,
+        CenterCosts.more_divisions,
+    ),
+    Stage("most even sizes", _most_even, needed=_was_divided, after_stop=True),
 )
 
 

@@ -35,6 +35,8 @@ FloatArray = NDArray[np.float64]
 # Number of rounds of k-means||, and of rows drawn per round and cluster.
 ROUNDS = 5
 OVERSAMPLING = 2
+# Up to so many rows, and from so many clusters on, greedy k-means++ computes all distances at once.
+_FEW_ROWS, _CALLS = 1024, 16
 # Squares up to this size can be summed over rows without overflow.
 _LARGEST_SQUARE = 1e290
 
@@ -164,6 +166,9 @@ def greedy_rows(
     rng = np.random.default_rng(seed)
     tile = distortion.tile(fast_rows(rows), has_holes(rows))
     trials = 2 + int(np.log(n_clusters))
+    # Distances between all of few rows take less time than a call for each centre.
+    at_once = isinstance(rows, np.ndarray) and len(rows) <= _FEW_ROWS and n_clusters >= _CALLS
+    apart = distortion.distances(tile, distortion.inside(rows), None) if at_once else None
     rate = weights
     if trim:
         mean = distortion.inside(observed_mean(rows, weights)[None, :])
@@ -179,7 +184,8 @@ def greedy_rows(
             rate = _of_near(weights, smallest, weights, trim) if trim else weights
         drawn = rng.choice(len(rows), trials, p=rate / rate.sum())
         candidates = distortion.inside(rows[drawn])
-        reduced = np.minimum(distortion.distances(tile, candidates, None), smallest[:, None])
+        own = distortion.distances(tile, candidates, None) if apart is None else apart[:, drawn]
+        reduced = np.minimum(own, smallest[:, None])
         best = int(np.argmin(weights @ reduced))
         smallest = reduced[:, best]
         centers = np.concatenate([centers, candidates[best : best + 1]])

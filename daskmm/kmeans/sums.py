@@ -24,6 +24,7 @@ from daskmm.numerics.power_means import power_means
 from daskmm.numerics.rows import (
     Coordinates,
     FeatureCoordinates,
+    LiftedCoordinates,
     Rows,
     SphereCoordinates,
     WhitenedCoordinates,
@@ -64,11 +65,14 @@ class CenterState:
     # Directions of partial distances, (n_directions, n_features); None where they are the principal
     # ones of the centres.
     directions: NDArray[np.float32] | None = None
+    # Offsets that are added to the squared distances where rows choose their centres, not
+    # negative, (n_clusters,); None where rows choose the nearest centre.
+    offsets: FloatArray | None = None
 
     @property
     def plain(self) -> bool:
-        """Whether distances are squared Euclidean ones, between complete rows."""
-        return self.distortion.squared and not self.partial
+        """Whether distances are squared Euclidean ones without offsets, between complete rows."""
+        return self.distortion.squared and not self.partial and self.offsets is None
 
     @property
     def near(self) -> bool:
@@ -86,6 +90,20 @@ class CenterState:
     def listing(self) -> CenterState:
         """Return the state with a next step that compares all centres and lists the near ones."""
         return replace(self, n_relaxed=2)
+
+    @functools.cached_property
+    def lifted(self) -> CenterState:
+        """The state without offsets, in `LiftedCoordinates`, whose distances include them."""
+        assert self.offsets is not None
+        w = self.feature_weights
+        return replace(
+            self,
+            centers=np.column_stack([self.centers, np.sqrt(self.offsets)]),
+            feature_weights=None if w is None else np.append(w, 1.0),
+            distortion=SQUARED_EUCLIDEAN,
+            directions=None,
+            offsets=None,
+        )
 
     @functools.cached_property
     def prepared(self) -> dispatch.PreparedCenters:
@@ -179,6 +197,18 @@ class CenterSums(MeanSums):
         """Whether all values of the rows were finite, as far as these totals show."""
         return math.isfinite(self.inertia) and bool(np.isfinite(self.sums).all())
 
+    def without(self, offsets: FloatArray) -> Self:
+        """Return the sums of a hard step in `LiftedCoordinates` without the last coordinate."""
+        added, far = float(self.weights @ offsets), self.farthest
+        return replace(
+            self,
+            sums=self.sums[:, :-1],
+            squares=None if self.squares is None else self.squares[:-1],
+            objective=self.objective - added,
+            inertia=max(self.inertia - added, 0.0),
+            farthest=Farthest(far.distances, dense(far.rows)[:, :-1]),
+        )
+
     @classmethod
     def of(cls, tile: Tile, weights: FloatArray | None, state: CenterState) -> Self:
         """Compute the sums over one tile of rows in the model's coordinates, with numpy."""
@@ -262,6 +292,8 @@ def center_sums(
     if not states:
         return PerStart(())
     first = states[0]
+    if first.offsets is not None:
+        return _sums_with_offsets(rows, weights, LiftedCoordinates(coordinates), states)
     compiled = library.available() and first.distortion.code is not None
     if compiled and isinstance(coordinates, FeatureCoordinates) and not issparse(rows):
         found = _compiled_sums(rows, weights, coordinates, states)
@@ -279,6 +311,27 @@ def center_sums(
         totals = found if totals is None else totals + found
     assert totals is not None
     return replace(totals, shows=showing(coordinates, first))
+
+
+def _sums_with_offsets(
+    rows: NDArray,
+    weights: FloatArray | None,
+    coordinates: LiftedCoordinates,
+    states: tuple[CenterState, ...],
+) -> PerStart[CenterSums]:
+    lifted, p = tuple(state.lifted for state in states), states[0].centers.shape[1]
+    totals: PerStart[CenterSums] | None = None
+    for part in coordinates.tiles(rows):
+        v, z = None if weights is None else weights[part], coordinates.to_model(rows[part])
+        found = center_sums(z, v, Coordinates.identity(p + 1), lifted)
+        totals = found if totals is None else totals + found
+    assert totals is not None
+    records = [
+        record.without(state.offsets)
+        for record, state in zip(totals.records, states, strict=True)
+        if state.offsets is not None
+    ]
+    return PerStart(tuple(records), shows=showing(coordinates.inner, states[0]))
 
 
 def showing(coordinates: Rows, state: CenterState) -> bool:

@@ -384,7 +384,7 @@ class CentersProblem:
 
     def bounds_at(self, state: CenterState) -> Bounds | None:
         """Return the bounds of rows in memory, if the last step began at this state."""
-        return self._bounds.at(state.centers)
+        return self._bounds.at(state.centers) if state.plain else None
 
     def last_labels(self, state: CenterState) -> NDArray[np.int32] | None:
         """Return the labels in the step that led to this state, if rows in memory have bounds."""

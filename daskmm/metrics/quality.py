@@ -18,7 +18,14 @@ from scipy.sparse import csr_array
 from sklearn.metrics import pairwise_distances, silhouette_samples
 
 from daskmm._dask import da
-from daskmm.data.blocks import Position, as_dask_array, check_columns, is_frame, is_lazy
+from daskmm.data.blocks import (
+    Position,
+    as_dask_array,
+    check_columns,
+    is_frame,
+    is_lazy,
+    refuse_other_order,
+)
 from daskmm.data.foreign import unwrapped
 from daskmm.data.lazy import delayed_blocks, in_memory, sized
 from daskmm.data.names import counted
@@ -415,6 +422,7 @@ def _reduced(function: Any, X: Any, labels: Any, *shared: Any) -> Any:
     if labels is not None and is_frame(X):
         with _pointing_to_models():
             check_columns(X.dtypes)
+    refuse_other_order(X, labels, "labels")
     own = None if labels is None else as_labels(labels, "labels")
     if not is_lazy(X):
         return function(0, 0, X, None if own is None else in_memory(own), *shared)

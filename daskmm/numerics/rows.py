@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.linalg.blas import dtrmm
 
 from daskmm.numerics.columns import MixedCoordinates
-from daskmm.numerics.sparse_rows import SparseRows, dense, sums_of_rows
+from daskmm.numerics.sparse_rows import SparseRows, dense, made_of, sums_of_rows
 
 FloatArray = NDArray[np.float64]
 
@@ -20,6 +20,8 @@ TILE_BYTES = 4 << 20
 # Bytes of the temporaries of a tile of sparse rows. A tile is made dense if at least this share of
 # its values is stored.
 _SPARSE_BYTES, DENSE_FROM = 64 << 20, 0.25
+# Bytes of a tile of lifted rows: the sums of thousands of clusters are added once per tile.
+_LIFTED_BYTES = 32 << 20
 # Sums of squares between this and its inverse have all their digits.
 _LEAST_SQUARE = 1e-290
 
@@ -145,6 +147,31 @@ class SphereCoordinates:
     def to_input(self, rows: FloatArray) -> FloatArray:
         """Scale directions to length 1."""
         return np.sqrt(2.0) * rows
+
+
+@dataclass(frozen=True)
+class LiftedCoordinates:
+    """Coordinates with one more value, 0, in which centres have the square root of an offset.
+
+    ‖(z, 0) − (θ, √o)‖² = ‖z − θ‖² + o, so distances in these coordinates have offsets.
+    """
+
+    inner: Rows
+
+    def to_model(self, rows: NDArray) -> FloatArray:
+        """Transform rows of any numeric dtype to the model's coordinates: a new float64 array.
+
+        Sparse rows remain sparse.
+        """
+        z = self.inner.to_model(rows)
+        if isinstance(z, SparseRows):
+            return made_of(z.data, z.indices, z.indptr, z.shape[1] + 1)
+        return np.column_stack([z, np.zeros(len(z))])
+
+    def tiles(self, rows: NDArray) -> Iterator[slice]:
+        """Yield slices of rows that are lifted at once; a block without rows has an empty one."""
+        n, p = rows.shape
+        return tiles(max(1, n), max(1, _LIFTED_BYTES // (8 * (p + 1))))
 
 
 def _sparse_directions(rows: SparseRows) -> SparseRows:

@@ -388,8 +388,11 @@ def test_labels_of_batches_that_have_no_order_are_refused():
         daskmm.monitor(model, X, batches=np.repeat(["one", "two"], len(X) // 2))
     with pytest.raises(ValueError, match="X has no column 'day'"):
         daskmm.monitor(model, X, batches="day")
-    with pytest.raises(ValueError, match="batches must be dates or whole numbers"):
+    with pytest.raises(ValueError, match="whole numbers, got monday"):
         daskmm.monitor(model, X).look(X, batch="monday")
+    numbers = pd.Series(np.arange(len(X)) // 50)
+    with pytest.raises(ValueError, match="batches has the index of X in another order"):
+        daskmm.monitor(model, pd.DataFrame(X), batches=numbers[::-1])
 
 
 def plans(n, seed, new=0.0):

@@ -3,9 +3,11 @@
 import dask.array as da
 import numpy as np
 import pytest
+from scipy.optimize import linear_sum_assignment
+from scipy.sparse import csr_array
 from sklearn.exceptions import ConvergenceWarning
 
-from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans
+from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans, load
 from daskmm.engine.moments import Sample
 from daskmm.kmeans.bounded_sizes import _pairs_to_merge, largest_weight, with_divided_clusters
 from daskmm.kmeans.sums import CenterState
@@ -19,6 +21,12 @@ def unequal():
     rng = np.random.default_rng(0)
     places = 8.0 * rng.normal(size=(len(SHARES), 4))
     return places[rng.choice(len(SHARES), 3000, p=SHARES)] + rng.normal(size=(3000, 4))
+
+
+@pytest.fixture(scope="module")
+def overlapping():
+    """Rows of one group with a long tail."""
+    return np.exp(0.6 * np.random.default_rng(0).normal(size=(1200, 4)))
 
 
 def fitted(estimator, rows, bound, **settings):
@@ -38,13 +46,82 @@ def test_no_cluster_is_larger_than_the_bound(unequal, estimator, bound):
     np.testing.assert_array_equal(model.cluster_sizes_, sizes)
 
 
-def test_rows_have_their_nearest_centre_and_the_cost_is_theirs(unequal):
-    model = fitted(KMeans, unequal, 1.5)
-    scaled, centers = unequal / model.scale_, model.cluster_centers_ / model.scale_
-    distances = np.square(scaled[:, None] - centers).sum(axis=2)
+def squared_distances(model, rows):
+    scaled, centers = rows / model.scale_, model.cluster_centers_ / model.scale_
+    return np.square(scaled[:, None] - centers).sum(axis=2)
+
+
+def test_rows_have_their_nearest_centre_above_twice_the_mean_size(unequal):
+    model = fitted(KMeans, unequal, 2.2)
+    assert fitted(KMeans, unequal, None).cluster_sizes_.max() > 2.2 * len(unequal) / 6
+    distances = squared_distances(model, unequal)
+    assert not hasattr(model, "offsets_")
     np.testing.assert_array_equal(model.labels_, distances.argmin(axis=1))
     assert model.inertia_ == pytest.approx(distances.min(axis=1).sum())
     np.testing.assert_array_equal(model.predict(unequal), model.labels_)
+
+
+@pytest.mark.parametrize("estimator", [KMeans, PowerKMeans])
+def test_offsets_bound_sizes_at_a_cost_without_them(overlapping, estimator):
+    model = estimator(12, random_state=0, max_cluster_size=1.2).fit(overlapping)
+    distances = squared_distances(model, overlapping)
+    labels = (distances + model.offsets_).argmin(axis=1)
+    assert model.offsets_.min() == 0.0
+    assert np.bincount(labels).max() <= 1.2 * len(overlapping) / 12
+    np.testing.assert_array_equal(model.labels_, labels)
+    np.testing.assert_array_equal(model.predict(overlapping), labels)
+    of_rows = np.take_along_axis(distances, labels[:, None], axis=1)
+    assert model.inertia_ == pytest.approx(of_rows.sum())
+    assert model.score(overlapping) == pytest.approx(-model.inertia_)
+    np.testing.assert_allclose(np.square(model.transform(overlapping)), distances)
+
+
+def test_offsets_cost_little_more_than_the_best_assignment_to_their_centres(overlapping):
+    model = KMeans(12, random_state=0, max_cluster_size=1.2).fit(overlapping)
+    distances, most = squared_distances(model, overlapping), len(overlapping) // 10
+    _, places = linear_sum_assignment(np.repeat(distances, most, axis=1))
+    best = np.take_along_axis(distances, places[:, None] // most, axis=1).sum()
+    assert best <= model.inertia_ <= 1.01 * best
+
+
+@pytest.mark.parametrize("chunk", [100, 600])
+def test_streamed_rows_beyond_the_sample_keep_a_tight_bound(chunk):
+    rows = np.exp(0.5 * np.random.default_rng(1).normal(size=(9000, 4)))
+    model = KMeans(10, n_init=1, random_state=0, sample_size=2000, max_cluster_size=1.2)
+    table = da.from_array(rows, chunks=(15 * chunk, 4))
+    most = model.plan(table).max_passes
+    model.fit(table)
+    sizes = np.bincount(model.labels_.compute(), minlength=10)
+    assert sizes.max() <= 1.2 * len(rows) / 10
+    np.testing.assert_array_equal(sizes, model.cluster_sizes_)
+    assert model.n_passes_ <= most
+
+
+@pytest.mark.parametrize("settings", [{"distortion": "cosine"}, {"lam": "0.5*variance"}])
+def test_offsets_bound_angles_and_weighted_distances(overlapping, settings):
+    estimator = EntropyPowerKMeans if "lam" in settings else KMeans
+    model = estimator(12, random_state=0, max_cluster_size=1.2, **settings).fit(overlapping)
+    assert np.bincount(model.predict(overlapping)).max() <= 1.2 * len(overlapping) / 12
+    assert hasattr(model, "offsets_")
+
+
+def test_offsets_of_sparse_rows_are_those_of_dense_ones(overlapping):
+    rows = np.where(overlapping > 1.0, overlapping, 0.0)
+    settings = {"random_state": 0, "max_cluster_size": 1.2, "standardize": False}
+    model = KMeans(12, **settings).fit(csr_array(rows))
+    assert np.bincount(model.predict(rows)).max() <= 1.2 * len(rows) / 12
+    np.testing.assert_array_equal(model.predict(csr_array(rows)), model.predict(rows))
+
+
+def test_saved_models_keep_their_offsets_and_updates_drop_them(overlapping, tmp_path):
+    model = KMeans(12, random_state=0, max_cluster_size=1.2).fit(overlapping)
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(load(tmp_path / "model").predict(overlapping), model.labels_)
+    with pytest.raises(ValueError, match="no offsets"):
+        model.to_sklearn()
+    later = model.partial_fit(overlapping[:100])
+    distances = squared_distances(later, overlapping)
+    np.testing.assert_array_equal(later.predict(overlapping), distances.argmin(axis=1))
 
 
 def test_streamed_rows_keep_the_bound_within_the_planned_passes(unequal):
@@ -111,9 +188,10 @@ def test_a_resumed_fit_ends_as_an_uninterrupted_one(unequal, tmp_path):
 
 
 def test_the_smallest_of_all_rounds_is_kept_where_the_bound_is_out_of_reach(unequal):
+    rows = np.concatenate([unequal[:1500], np.repeat(unequal[:1], 600, axis=0)])
     with pytest.warns(ConvergenceWarning, match="is not met"):
-        tight = fitted(KMeans, unequal, 1.01)
-    free = fitted(KMeans, unequal, None)
+        tight = fitted(KMeans, rows, 1.2)
+    free = fitted(KMeans, rows, None)
     assert tight.cluster_sizes_.max() < 0.9 * free.cluster_sizes_.max()
     np.testing.assert_array_equal(tight.cluster_sizes_, np.bincount(tight.labels_))
 

@@ -115,6 +115,8 @@ def test_labels_and_rows_without_a_score_are_refused(score):
         score(da.from_array(X), NOISY[:20])
     with pytest.raises(ValueError, match="labels must be integers"):
         score(X, NOISY / 2)
+    with pytest.raises(ValueError, match="labels has the index of X in another order"):
+        score(pd.DataFrame(X), pd.Series(NOISY)[::-1])
     holes = X.copy()
     holes[250, 1] = np.nan
     with pytest.raises(ValueError, match=r"NaN.*block 2, row 50 of the block"):

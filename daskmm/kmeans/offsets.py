@@ -1,0 +1,81 @@
+"""Learn offsets of distances that bound the sizes of clusters.
+
+A row goes to the cluster with the smallest sum of squared distance and offset. The offsets are the
+prices of an ascending auction (Bertsekas, "The auction algorithm", Ann. Oper. Res. 14, 1988): that
+of a cluster which is too large rises until enough rows prefer another one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.data.blocks import Block
+from daskmm.engine.moments import Sample
+from daskmm.kmeans.assignment import blockwise
+from daskmm.kmeans.sums import CenterState
+from daskmm.numerics.rows import Coordinates
+
+FloatArray = NDArray[np.float64]
+
+# Number of clusters to which a row may go: those nearest to it.
+_NEAR = 16
+# Largest number of rounds of an auction. A round raises an offset by at least this share of the
+# mean distance, so that clusters whose rows are alike do not raise each other's offset for ever.
+_MOST_ROUNDS, _LEAST_RISE = 200, 2e-3
+# Share of earlier offsets from which they rise. More would leave clusters too small; with none, an
+# auction takes three times as long.
+_KEPT = 0.7
+# Offsets rise until a cluster that was too large has this share of its limit.
+_AIM = 0.98
+
+
+def learned_offsets(sample: Sample, state: CenterState, limits: FloatArray) -> FloatArray:
+    """Return offsets with which the rows of a sample meet a limit of each cluster's weight.
+
+    They start from a share of the offsets of the state, if it has any. The sample is in the
+    coordinates of the centres; the limits are weights of its rows, (n_clusters,). Limits may be
+    missed if many rows are identical, or if clusters are far apart.
+    """
+    near, distances = _nearest_clusters(sample, state)
+    v, (n, m) = sample.weights, near.shape
+    order = np.argsort(near, axis=None, kind="stable")
+    ends, owners = np.searchsorted(near.ravel()[order], np.arange(len(limits) + 1)), order // m
+    offsets, labels, margins = np.zeros(len(limits)), np.zeros(n, np.int64), np.zeros(n)
+    if state.offsets is not None:
+        offsets += _KEPT * state.offsets
+    least_rise = _LEAST_RISE * float(np.average(distances.min(axis=1), weights=v))
+    changed = np.arange(n)
+    for _ in range(_MOST_ROUNDS):
+        own, here = distances[changed] + offsets[near[changed]], np.arange(len(changed))
+        best = own.argmin(axis=1)
+        labels[changed], smallest = near[changed, best], own[here, best]
+        own[here, best] = np.inf
+        margins[changed] = own.min(axis=1) - smallest
+        weights = np.bincount(labels, v, len(limits))
+        large = np.flatnonzero(weights > limits)
+        if not len(large):
+            break
+        # Rows that lose least by leaving come first.
+        rows = np.flatnonzero((weights > limits)[labels])
+        rows = rows[np.lexsort((margins[rows], labels[rows]))]
+        begin = np.searchsorted(labels[rows], large)
+        leaving = np.cumsum(v[rows])
+        enough = leaving[begin] - v[rows[begin]] + (weights - _AIM * limits)[large]
+        last = np.minimum(np.searchsorted(leaving, enough), len(rows) - 1)
+        offsets[large] += margins[rows[last]] + least_rise
+        changed = np.unique(np.concatenate([owners[ends[j] : ends[j + 1]] for j in large]))
+    return offsets
+
+
+def _nearest_clusters(sample: Sample, state: CenterState) -> tuple[NDArray[np.int64], FloatArray]:
+    """Return the clusters nearest to each row, (n_rows, n_near), and the distances to them."""
+    m, same = min(_NEAR, len(state.centers)), Coordinates.identity(state.centers.shape[1])
+
+    def nearest(distances: FloatArray) -> FloatArray:
+        clusters = np.argpartition(distances, m - 1, axis=1)[:, :m]
+        return np.hstack([clusters, np.take_along_axis(distances, clusters, axis=1)])
+
+    both = np.empty((len(sample.rows), 2 * m))
+    blockwise(Block(sample.rows), same, state, nearest, both)
+    return both[:, :m].astype(np.int64), both[:, m:]
