@@ -40,7 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (UserError, SparseRowsError, ValueError, OSError, ImportError) as error:
-        text = " ".join([str(error), *getattr(error, "__notes__", [])])
+        notes = getattr(error, "__notes__", [])
+        text = " ".join([f"{str(error).rstrip('.')}.", *notes] if notes else [str(error)])
         print(f"daskmm: error: {printable(' '.join(text.split()))}", file=sys.stderr)
         return 2
     except (KeyboardInterrupt, Interrupted):

@@ -84,7 +84,7 @@ def describe_reference(watch: Any, column: str | None) -> str:
 
 def describe_look(look: Any) -> str:
     """Describe what a monitor saw in a batch."""
-    cost = f"cost {look.cost / look.reference_cost:.3g} times that of the reference"
+    cost = f"cost {look.cost_ratio:.3g} times that of the reference"
     lines = [f"look {look.number}, {counted(look.n_rows, 'row')}: {cost}"]
     if look.drifted:
         lines.append(f"drift: {listed(look.reasons, separator='; ')}")
@@ -172,7 +172,7 @@ def _course(summary: dict[str, Any]) -> list[str]:
         learned = sum(record["stage"] == "learn" for record in history)
         points = [f"{record['n_representatives']:,}" for record in history[learned:]]
         return [
-            f"bandwidth: {summary['bandwidth']:.6g}; lam: {summary['lam']:.6g}",
+            f"bandwidth: {_number(summary['bandwidth'])}; lam: {_number(summary['lam'])}",
             f"{counted(learned, 'iteration')} learned the weights; distinct points in those "
             f"that followed: {listed(points, _MOST_ITEMS, ' · ') or 'none'}",
         ]
@@ -182,9 +182,17 @@ def _course(summary: dict[str, Any]) -> list[str]:
             f"{counted(len(history), 'EM step')}{beside}",
         ]
     updated = bool(summary.get("updates"))
-    objective = "" if updated else f"; objective: {summary['objective']:.6g}"
+    objective = "" if updated else f"; objective: {_number(summary['objective'])}"
     rows = " of all rows, those of the updates too" if updated else ""
-    return [f"inertia{rows}: {summary['inertia']:.6g}{objective}", _annealing(history) + beside]
+    return [
+        f"inertia{rows}: {_number(summary['inertia'])}{objective}",
+        _annealing(history) + beside,
+    ]
+
+
+def _number(value: float | None) -> str:
+    """Format a number; JSON has null in place of infinity."""
+    return "∞" if value is None else f"{value:.6g}"
 
 
 def _annealing(history: list[dict[str, Any]]) -> str:

@@ -137,6 +137,13 @@ class Look:
         return f"<Look {self.number}: {counted(self.n_rows, 'row')}, {found}>"
 
     @property
+    def cost_ratio(self) -> float:
+        """The cost as a multiple of that of the reference; infinite if only the latter is 0."""
+        if self.reference_cost > 0:
+            return self.cost / self.reference_cost
+        return np.inf if self.cost > 0 else 1.0
+
+    @property
     def drifted(self) -> bool:
         """Whether anything differs more than batches usually do."""
         return bool(self.findings)

@@ -40,7 +40,7 @@ def drift(monitor: Any) -> Figure:
         raise ValueError("The monitor has compared no batch: call look(X) first.")
     numbers = np.array([look.number for look in looks])
     drifted = np.array([look.drifted for look in looks])
-    ratios = np.array([look.cost / look.reference_cost for look in looks])
+    ratios = np.array([look.cost_ratio for look in looks])
     figure = new_figure(figsize=(7.2, 5.4))
     above, below = figure.subplots(2, sharex=True, height_ratios=(1, 1.4))
     above.axhline(1.0, color=GREY, linewidth=1)

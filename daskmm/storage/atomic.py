@@ -37,6 +37,10 @@ def written_whole(path: Path, replace: bool = False) -> Iterator[Path]:
         else:
             os.replace(fresh, path)
             flush_folder(path.parent)
+    except OSError as error:
+        if error.filename is None and error.strerror == os.strerror(error.errno or 0):
+            error.add_note(f"{path} cannot be written.")  # the error of a full disk names no file
+        raise
     finally:
         if fresh.is_dir():
             shutil.rmtree(fresh, ignore_errors=True)

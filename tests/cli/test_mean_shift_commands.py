@@ -57,6 +57,15 @@ def test_a_mean_shift_is_fitted_inspected_and_predicts(table, tmp_path, capsys):
     assert json.loads(text)["cluster_sizes"] == [50, 50, 50]
 
 
+def test_a_mean_shift_with_equal_weights_is_inspected(table, tmp_path, capsys):
+    out = tmp_path / "run"
+    fit = ["fit", table, "--model", "mean-shift", "--bandwidth", 1.0, "--lam", "inf", "--out", out]
+    assert run(capsys, *fit, "--no-pictures")[0] == 0
+    code, text, _ = run(capsys, "inspect", out)
+    assert code == 0
+    assert "bandwidth: 1; lam: ∞" in text
+
+
 def test_plan_of_a_mean_shift_knows_no_number_of_clusters(table, capsys):
     code, text, _ = run(capsys, "plan", table, "--model", "mean-shift")
     assert code == 0

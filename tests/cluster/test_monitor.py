@@ -10,7 +10,8 @@ import pytest
 from _support import ESTIMATORS, blobs, counting_computes, quick
 
 import daskmm
-from daskmm import KMeans
+from daskmm import KMeans, plot
+from daskmm.cli.printing import describe_look
 from daskmm.cluster._monitor import Monitor
 
 
@@ -482,3 +483,12 @@ def test_unknown_is_about_mixed_columns_and_has_two_values():
     model = KMeans(3, distortion="mixed", random_state=0).fit(plans(60, 0)[0])
     with pytest.raises(ValueError, match="unknown must be 'error' or 'missing'"):
         model.partial_fit(plans(60, 0)[0], unknown="ignore")
+
+
+def test_a_reference_at_its_centres_is_a_cost_of_zero():
+    X = np.repeat([[-1.0, 0.0], [1.0, 0.0]], 40, axis=0)
+    watch = daskmm.monitor(KMeans(2, random_state=0, standardize=False).fit(X), X)
+    assert watch.reference_cost == 0
+    assert [watch.look(rows).cost_ratio for rows in (X, X + np.array([0.5, 0.0]))] == [1.0, np.inf]
+    assert "cost 1 times that of the reference" in describe_look(watch.looks[0])
+    assert "1 of 2 looks" in plot.drift(watch).get_label()

@@ -67,6 +67,19 @@ def test_an_error_leaves_what_was_there(path, replace, monkeypatch):
     assert not replace or text_of(path) == "a"
 
 
+def test_the_error_of_a_full_disk_names_the_path(path, monkeypatch):
+    def full(fresh):
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(atomic, "flush_tree", full)
+    with pytest.raises(OSError, match="No space left") as found:
+        written(path, "a")
+    assert found.value.__notes__ == [f"{path} cannot be written."]
+    with pytest.raises(FileExistsError) as found, written_whole(path.parent):
+        pass
+    assert not hasattr(found.value, "__notes__")
+
+
 @pytest.mark.parametrize("replace", [False, True])
 def test_all_is_on_the_disk_before_it_has_its_name(path, replace, monkeypatch):
     if replace:
