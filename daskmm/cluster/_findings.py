@@ -19,6 +19,10 @@ FloatArray = NDArray[np.float64]
 # kind gets.
 KINDS = {"column": 0.6, "missing": 0.05, "share": 0.1, "cost": 0.05, "column in cluster": 0.2}
 
+# Shifts by this many standard deviations are told in the units of the column, which hardly varied,
+# or has other units now.
+_HUGE = 1000.0
+
 
 @registered
 @dataclass(frozen=True)
@@ -86,6 +90,10 @@ class Finding:
             return f"distances in {cluster} are {ratio:.3g} times as long"
         if self.level is not None:
             return f"{column} has the level {self.level!r} in {share} {before}{inside}"
+        if abs(self.shift) >= _HUGE:
+            return (
+                f"the mean of {column}{inside} is {self.found:.6g} instead of {self.expected:.6g}"
+            )
         way = "higher" if self.shift > 0 else "lower"
         size = f"{abs(self.shift):.2g}"
         units = "standard deviation" if size == "1" else "standard deviations"

@@ -381,6 +381,14 @@ def test_batches_are_dates_or_numbers_in_any_form(kind):
     assert np.datetime64(look.batch, "D") == np.datetime64("2026-03-07")
 
 
+def test_huge_shifts_are_told_in_the_units_of_the_column():
+    X, _ = blobs()
+    frame = pd.DataFrame(X).add_prefix("x").assign(constant=2.1)
+    watch = daskmm.monitor(quick(KMeans).fit(frame), frame)
+    reasons = watch.look(frame.assign(constant=5.25)).reasons
+    assert reasons[0].startswith("the mean of column 'constant' is 5.25 instead of 2.1 (p = ")
+
+
 def test_labels_of_batches_that_have_no_order_are_refused():
     X, _ = blobs()
     model = quick(KMeans).fit(X)
