@@ -19,7 +19,7 @@ from daskmm.compiled import dispatch, library
 from daskmm.compiled.sparse import fast_rows
 from daskmm.numerics.distortions import DISTORTIONS
 from daskmm.numerics.distortions.base import Distortion, Tile
-from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN, Bregman
+from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN, Bregman, SquaredEuclidean
 from daskmm.numerics.power_means import power_means
 from daskmm.numerics.rows import (
     Coordinates,
@@ -95,12 +95,13 @@ class CenterState:
     def lifted(self) -> CenterState:
         """The state without offsets, in `LiftedCoordinates`, whose distances include them."""
         assert self.offsets is not None
+        assert isinstance(self.distortion, SquaredEuclidean)
         w = self.feature_weights
         return replace(
             self,
             centers=np.column_stack([self.centers, np.sqrt(self.offsets)]),
             feature_weights=None if w is None else np.append(w, 1.0),
-            distortion=SQUARED_EUCLIDEAN,
+            distortion=type(self.distortion)(SQUARED_EUCLIDEAN.reference),
             directions=None,
             offsets=None,
         )

@@ -105,6 +105,21 @@ def test_offsets_bound_angles_and_weighted_distances(overlapping, settings):
     assert hasattr(model, "offsets_")
 
 
+def test_rows_without_direction_have_no_cluster_beside_offsets(overlapping):
+    rows = overlapping.copy()
+    rows[[5, 77]] = 0.0
+    model = KMeans(
+        12, random_state=0, max_cluster_size=1.2, distortion="cosine", empty_rows="label"
+    ).fit(rows)
+    assert hasattr(model, "offsets_")
+    np.testing.assert_array_equal(np.flatnonzero(model.labels_ < 0), [5, 77])
+    np.testing.assert_array_equal(model.predict(rows), model.labels_)
+    assert model.score(rows) == pytest.approx(-model.inertia_)
+    model.set_params(empty_rows="error")
+    with pytest.raises(ValueError, match=r"of zeros.* row 5 of"):
+        model.predict(rows)
+
+
 def test_offsets_of_sparse_rows_are_those_of_dense_ones(overlapping):
     rows = np.where(overlapping > 1.0, overlapping, 0.0)
     settings = {"random_state": 0, "max_cluster_size": 1.2, "standardize": False}
