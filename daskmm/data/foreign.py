@@ -54,8 +54,9 @@ def unwrapped(X: Any, names: Sequence[str] | None = None) -> Any:
         return X.data
     if library == "xarray" and kind == "Dataset":
         raise TypeError(
-            "X is an xarray Dataset, which only models with centres take. Use X.to_dataarray(), "
-            "with two dimensions."
+            "X is an xarray Dataset, which KMeans, PowerKMeans, EntropyPowerKMeans and ClusterTree "
+            f"take. Make a table of it: X.to_dataarray().stack(pixel={tuple(X.sizes)})"
+            ".transpose('pixel', 'variable')."
         )
     if library == "anndata" and kind == "AnnData":
         return _of_anndata(X)

@@ -62,6 +62,11 @@ class Raster:
     def rows_of(self, values: Any) -> Any:
         """Return an array or DataArray on the grid as one value per row; other values unchanged."""
         if hasattr(values, "dims"):
+            if not {*values.dims} <= {*self.pixels.dims}:
+                raise ValueError(
+                    f"An array with the dimensions {values.dims} does not lie on the pixels of X, "
+                    f"which have {self.pixels.dims}."
+                )
             values = values.broadcast_like(self.pixels).transpose(*self.pixels.dims).data
         if getattr(values, "shape", None) not in (self.grid.shape, (len(self.table),)):
             return values

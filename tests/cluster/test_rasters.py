@@ -231,8 +231,12 @@ def test_cubes_and_parameters_that_cannot_be_used_are_refused():
         fit(dated)
     with pytest.raises(ValueError, match="feature_dim of the fit, 'band'"):
         fit(CUBE, feature_dim="band").predict(CUBE.rename(band="b"))
+    with pytest.raises(ValueError, match=r"dimensions \('z',\) does not lie on the pixels of X"):
+        fit(CUBE, feature_dim="band", sample_weight=xarray.DataArray(np.ones(5), dims="z"))
     with pytest.raises(ValueError, match=r"feature_dim='band'"):
         KernelPowerKMeans(3).fit(CUBE)
+    with pytest.raises(TypeError, match=r"stack\(pixel=\(.*\)\)\.transpose"):
+        KernelPowerKMeans(3).fit(CUBE.to_dataset("band"))
     with pytest.raises(ValueError, match=r"empty_rows='label'.*missing='partial'"):
         KMeans(3, empty_rows="label").fit(stacked(CUBE))
     bad = CUBE.copy()

@@ -5,8 +5,11 @@ import warnings
 import dask
 import pytest
 from _shown import CHECKS, case_of, check_saved, check_updates
+from _shown_again import check_plan, check_report, check_resumed
 from _shown_beside import check_drift, check_lists, check_tree
 from _shown_mixed import check_mixed, check_mixture, check_scores
+
+from daskmm.report import page as html_report
 
 TOGETHER = 60
 
@@ -79,3 +82,24 @@ def test_a_few_trees_lists_and_looks_have_right_numbers(check, tmp_path):
 @BESIDE
 def test_many_trees_lists_and_looks_have_right_numbers(check, tmp_path):
     run_all(range(2 * TOGETHER), check, tmp_path)
+
+
+@pytest.fixture
+def _without_figures(monkeypatch):
+    monkeypatch.setattr(html_report, "pictures", lambda model, sampled: [])
+
+
+AGAIN = pytest.mark.parametrize("check", [check_report, check_plan, check_resumed])
+
+
+@AGAIN
+@pytest.mark.usefixtures("_without_figures")
+def test_a_few_reports_plans_and_resumed_fits_are_right(check, tmp_path):
+    run_all(range(4), check, tmp_path)
+
+
+@pytest.mark.long
+@AGAIN
+@pytest.mark.usefixtures("_without_figures")
+def test_many_reports_plans_and_resumed_fits_are_right(check, tmp_path):
+    run_all(range(TOGETHER), check, tmp_path)
