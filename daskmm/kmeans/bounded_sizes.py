@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from daskmm.data.blocks import Block
 from daskmm.engine.moments import Sample
-from daskmm.kmeans.assignment import labels_of
+from daskmm.kmeans.assignment import labels_of, map_rows
 from daskmm.kmeans.branches import parts_of
 from daskmm.kmeans.empty_clusters import continued
 from daskmm.kmeans.offsets import learned_offsets
@@ -76,9 +76,8 @@ def with_offsets(
     """
     before, weights = outcome.run.state, outcome.scored.cluster_weights
     same = Coordinates.identity(before.centers.shape[1])
-    in_sample = np.bincount(
-        labels_of(Block(sample.rows), same, before), sample.weights, len(weights)
-    )
+    labels = map_rows(labels_of, sample.rows, same, before)
+    in_sample = np.bincount(np.asarray(labels), sample.weights, len(weights))
     share = sample.weights.sum() / problem.weight
     ratios = np.divide(in_sample, weights, out=np.full(len(weights), share), where=weights > 0)
     ratios = np.clip(ratios, share / _MOST_ASTRAY, share * _MOST_ASTRAY)

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from daskmm.data.blocks import Block
 from daskmm.engine.moments import Sample
-from daskmm.kmeans.assignment import blockwise
+from daskmm.kmeans.assignment import blockwise, map_rows
 from daskmm.kmeans.sums import CenterState
-from daskmm.numerics.rows import Coordinates
+from daskmm.numerics.rows import Coordinates, Rows
 
 FloatArray = NDArray[np.float64]
 
@@ -71,11 +71,17 @@ def learned_offsets(sample: Sample, state: CenterState, limits: FloatArray) -> F
 def _nearest_clusters(sample: Sample, state: CenterState) -> tuple[NDArray[np.int64], FloatArray]:
     """Return the clusters nearest to each row, (n_rows, n_near), and the distances to them."""
     m, same = min(_NEAR, len(state.centers)), Coordinates.identity(state.centers.shape[1])
+    both = np.asarray(
+        map_rows(_nearest_of, sample.rows, same, state, columns=2 * m, dtype=np.float64)
+    )
+    return both[:, :m].astype(np.int64), both[:, m:]
+
+
+def _nearest_of(block: Block, coordinates: Rows, state: CenterState) -> FloatArray:
+    m = min(_NEAR, len(state.centers))
 
     def nearest(distances: FloatArray) -> FloatArray:
         clusters = np.argpartition(distances, m - 1, axis=1)[:, :m]
         return np.hstack([clusters, np.take_along_axis(distances, clusters, axis=1)])
 
-    both = np.empty((len(sample.rows), 2 * m))
-    blockwise(Block(sample.rows), same, state, nearest, both)
-    return both[:, :m].astype(np.int64), both[:, m:]
+    return blockwise(block, coordinates, state, nearest, np.empty((len(block.rows), 2 * m)))

@@ -48,7 +48,7 @@ from daskmm.numerics.sparse_rows import dense
 
 FloatArray = NDArray[np.float64]
 
-# Squared distances below this share of the rows' spread are rounding errors.
+# Squared distances below this share of the rows' spread, or of their norm, are rounding errors.
 ROUNDING = 1e-26
 
 # All pairs of centres are compared directly if n_clusters² · n_features is at most this number.
@@ -316,7 +316,7 @@ class CentersProblem:
     def __post_init__(self) -> None:
         layout, distortion = self.passes.blocks.layout, self.update.distortion
         self.degree = distortion.degree
-        self.rounding = ROUNDING ** (self.degree / 2) * self.spread
+        self.rounding = ROUNDING ** (self.degree / 2) * max(self.spread, distortion.norm)
         self._bounds = KeptBounds(layout, self.coordinates)
         # Sums of all rows and their weight, and tolerances with which later sums must agree.
         self._totals: tuple[FloatArray, FloatArray] | None = None

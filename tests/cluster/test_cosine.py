@@ -139,6 +139,15 @@ def test_coincident_centres_part_below_the_critical_power():
     assert critical == pytest.approx(some, abs=1)
 
 
+@pytest.mark.filterwarnings("ignore:Number of distinct clusters")
+@pytest.mark.parametrize("cls", [KMeans, PowerKMeans])
+def test_equal_rows_end_the_fit_at_once(cls):
+    rows = np.ones((50, 3))
+    model = cls(3, distortion="cosine", random_state=0).fit(rows)
+    assert len(model.history_) < 50
+    np.testing.assert_array_equal(model.predict(rows), model.labels_)
+
+
 def test_rows_of_zeros_are_refused_by_block_and_row():
     X, centers = directions()
     X[[117, 119]] = 0

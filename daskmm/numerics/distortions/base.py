@@ -74,6 +74,8 @@ class Distortion(ABC):
     shifts: ClassVar[bool] = False
     # Whether this is the squared Euclidean distance, for which there are faster ways.
     squared: ClassVar[bool] = False
+    # Squared norm of rows in the model's coordinates; 0 if these put the mean at the origin.
+    norm: ClassVar[float] = 0.0
 
     @classmethod
     @abstractmethod

@@ -27,6 +27,7 @@ class Cosine(SquaredEuclidean):
     title: ClassVar[str] = "the cosine distance"
     emptiness: ClassVar[str] = "of zeros, which has no direction"
     shifts: ClassVar[bool] = False
+    norm: ClassVar[float] = 0.5
 
     @classmethod
     def empty(cls, rows: NDArray) -> NDArray[np.bool_]:
