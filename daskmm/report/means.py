@@ -38,11 +38,12 @@ class Means:
     # Means of the clusters; NaN where a cluster has no value, (n_clusters, n_features).
     clusters: FloatArray
     overall: FloatArray  # mean of all rows, or of the clusters' centres, (n_features,)
-    # Variance of all rows; if it is unknown, the same number for all features, (n_features,).
+    # Variance of all rows, or of most; if it is unknown, the same number for all features,
+    # (n_features,).
     variance: FloatArray
     # Share of each feature's values that each cluster has, (n_clusters, n_features).
     shares: FloatArray
-    known: bool  # whether the variance is known
+    known: bool  # whether the variance is that of all rows
     starts: NDArray[np.int64]  # first feature of each column, (n_columns,)
 
     @property
@@ -107,16 +108,16 @@ def means_of(model: Any, sizes: ArrayLike, sampled: Sampled | None) -> Means | N
     if hasattr(model, "covariances_"):  # means of components are those of the step before the sizes
         overall = model.weights_ @ model.means_ if hasattr(model, "updates_") else model.mean_
     variance = _variance_of(model, overall)
-    # The scale of a trimmed fit, and of `partial_fit`, is not that of all rows. Shares of the
-    # variance lie between means, not between medians or modes.
-    updated = "updates_" in vars(model) or (sampled is not None and "labels_" not in vars(model))
-    if getattr(model, "trim", False) or updated or what != "mean":
-        variance = None
+    # The scale of a trimmed fit, and of `partial_fit`, is not that of all rows.
+    others = getattr(model, "trim", False) or "updates_" in vars(model)
     if sampled is None or rows is None:
-        known = variance is not None
+        # Shares of the variance lie between means, not between medians or modes.
+        known = variance is not None and not others and what == "mean"
         if variance is None:
             variance = np.full(len(overall), between.max())
         return Means(what, clusters, overall, variance, shares, known, starts)
+    if others or "labels_" not in vars(model):
+        variance = None
     if variance is None:
         # A sample has few rows of long tails, so each cluster counts by its share of all rows.
         own = sampled.labels

@@ -350,6 +350,18 @@ def test_centres_that_are_no_means_are_called_centres(model):
 
 
 @pytest.mark.usefixtures("without_figures")
+def test_columns_of_an_updated_model_are_compared_in_the_scale_of_its_fit():
+    X = np.random.default_rng(0).normal(size=(200, 2)) * [1.0, 1e4]
+    X[:100, 0] += 9
+    model = KMeans(2, standardize=True, random_state=0).fit(X).partial_fit(X[::2])
+    sizes = model.cluster_sizes_.astype(int)
+    summary = run_folder.summarize(model, sizes, 300, "x", [])
+    said = paragraph(check_page(html_report.report_page(model, summary, None)))
+    assert "They differ most in feature 0" in said
+    assert "accounts for" not in said
+
+
+@pytest.mark.usefixtures("without_figures")
 def test_directions_are_not_called_means():
     X = 50 * np.exp(table()[:, :3] / 9)
     model = KMeans(3, distortion="cosine", random_state=0).fit(X)
