@@ -65,10 +65,13 @@ def updated_model(
         update = replace(update, trim=float(model.trim))
         updates, after = updated(updates, passes, coordinates, state, update, key, fading)
     total = updates.total
+    sizes = total.weights
+    if updates.s > -np.inf:  # soft weights of a row do not add up to its sample weight
+        sizes = sizes * (total.weight / sizes.sum())
     found = {
         **attributes_of_clusters(coordinates, after, after, total.weights, total.masses),
         "updates_": updates,
-        "cluster_sizes_": total.weights,
+        "cluster_sizes_": sizes,
         "inertia_": max(total.cost(after), 0.0),
         "n_samples_seen_": total.n_rows,
         "n_iter_": model.n_iter_ + 1,

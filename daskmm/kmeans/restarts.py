@@ -96,7 +96,7 @@ def cheaper(
     will hardly fall below that of the given outcome.
     """
     later = replace(schedule, s0=-np.inf, max_iter=schedule.max_iter - outcome.n_iter)
-    before, cost = len(outcome.run.history), _cost(outcome, problem)
+    before, cost = len(outcome.run.history), _cost(outcome)
     race = None
     if while_promising:
         race = _MayEndBelow(cost, len(schedule.relaxations))
@@ -105,7 +105,7 @@ def cheaper(
             for record in run.history:
                 race([record.inertia / problem.weight])
     again = minimize(problem, [state], later, context, race=race, before=before)
-    return outcome if _cost(again, problem) >= cost else continued(outcome, again)
+    return outcome if _cost(again) >= cost else continued(outcome, again)
 
 
 @dataclass
@@ -142,5 +142,5 @@ def _restart(
     return [_Found(after, costs[best], before)]
 
 
-def _cost(outcome: Outcome[CenterState], problem: CentersProblem) -> float:
-    return outcome.scored.inertia + problem.update.penalty(outcome.run.state)
+def _cost(outcome: Outcome[CenterState]) -> float:
+    return outcome.scored.inertia + outcome.scored.penalty

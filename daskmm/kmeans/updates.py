@@ -415,7 +415,9 @@ class CentersProblem:
     def _step(
         self, before: CenterState, sums: CenterSums, bounds: Bounds | None
     ) -> Step[CenterState]:
-        after = self.update.update(sums, before, self.weight)
+        # The penalty counts as much as the rows that hard steps keep.
+        kept = 1.0 - self.update.trim if before.s == -np.inf else 1.0
+        after = self.update.update(sums, before, kept * self.weight)
         soft_of_many = len(before.centers) >= MANY_CLUSTERS and before.s > -np.inf
         if soft_of_many and self._leaves_out and not before.partial:
             after = replace(after, shares=sums.weights / self.weight)
@@ -433,7 +435,7 @@ class CentersProblem:
             state=after,
             objective=sums.objective / self.weight,
             inertia=inertia,
-            penalty=self.update.penalty(before),
+            penalty=kept * self.update.penalty(before),
             hardness=sums.hardness / self.weight,
             cluster_weights=sums.weights,
             shift=float(np.sqrt(np.square(after.centers - before.centers).sum(axis=1).max())),

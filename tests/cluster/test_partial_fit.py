@@ -10,11 +10,12 @@ import pandas as pd
 import pytest
 from _support import ESTIMATORS, blobs, quick
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import daskmm
-from daskmm import EntropyPowerKMeans, KMeans
+from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans
 from daskmm.cluster._partial_fit import half_life
 
 pytestmark = pytest.mark.in_turn("cls")
@@ -312,3 +313,14 @@ def test_the_rows_of_a_fit_that_was_not_finished_keep_their_means(cls, distortio
     model.partial_fit(rows[180:])
     expected = rows.groupby(labels).mean()
     np.testing.assert_allclose(model.cluster_means_[expected.index], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("soft", [{"max_iter": 2}, {"s0": -1, "eta": 1}])
+def test_sizes_after_soft_steps_add_up_to_the_rows(soft):
+    X = np.random.default_rng(0).normal(size=(200, 2))
+    model = PowerKMeans(6, polish=False, n_init=1, random_state=0, **soft)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(X)
+    for n_rows in (400, 600):
+        assert model.partial_fit(X).cluster_sizes_.sum() == pytest.approx(n_rows)

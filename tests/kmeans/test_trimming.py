@@ -179,3 +179,16 @@ def test_rows_that_are_infinitely_far_can_be_left_out(distortion, weighted, chun
     kept = 0.9 * len(X) * (2.0 if weighted else 1.0)
     assert model.cluster_sizes_.sum() == pytest.approx(kept)
     assert np.isfinite(model.objective_history_[-1])
+
+
+def test_feature_weights_follow_from_the_rows_that_are_kept():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 3)) + [[4.0, 0.0, 0.0]] * rng.integers(2, size=(400, 1))
+    model = EntropyPowerKMeans(2, lam=1.0, trim=0.25, standardize=False, tol=1e-9, random_state=0)
+    model.fit(X)
+    squares = np.square(X - model.cluster_centers_[model.labels_])
+    own = np.argsort(squares @ model.feature_weights_)[:300]
+    weights = np.exp(-squares[own].mean(axis=0))
+    np.testing.assert_allclose(model.feature_weights_, weights / weights.sum(), rtol=1e-5)
+    before = model.feature_weights_.copy()
+    np.testing.assert_allclose(model.partial_fit(X).feature_weights_, before, rtol=1e-3)
