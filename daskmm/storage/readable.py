@@ -8,6 +8,7 @@ from datetime import date, timedelta
 # Numbers beyond these have an exponent.
 _SMALL, _LARGE = 1e-4, 1e15
 _MONTHS = "January February March April May June July August September October November December"
+_YEAR = 365.25  # days
 _UNITS = ((1e12, " trillion"), (1e9, " billion"), (1e6, " million"))
 
 
@@ -76,8 +77,9 @@ def readable_share(share: float) -> str:
 
 def readable_day_of_year(cos: float, sin: float) -> str:
     """Format a direction on the circle of the year, e.g. "28 May"; 1 January has the angle 0."""
-    turn = math.atan2(sin, cos) / (2 * math.pi) % 1.0
-    day = date(2023, 1, 1) + timedelta(days=int(turn * 364.999))  # 2023 has no 29 February
+    # Rounding may put a direction of midnight a little before it.
+    days = (math.atan2(sin, cos) / (2 * math.pi) * _YEAR + 1e-6) % _YEAR
+    day = date(2023, 1, 1) + timedelta(days=min(int(days), 364))  # 2023 has no 29 February
     return f"{day.day} {_MONTHS.split()[day.month - 1]}"
 
 

@@ -1,10 +1,14 @@
 """Numbers, sizes and durations as people write them."""
 
+import math
+from datetime import date, timedelta
+
 import pytest
 
 from daskmm.storage.readable import (
     readable_bytes,
     readable_day,
+    readable_day_of_year,
     readable_number,
     readable_seconds,
     readable_share,
@@ -68,3 +72,13 @@ def test_shares_are_formatted(share, text):
 
 def test_days_are_formatted():
     assert readable_day(20023.4) == "2024-10-27"
+
+
+@pytest.mark.parametrize("hours", [0.0, 12.0, 23.9])
+def test_directions_of_the_year_are_the_days_that_they_come_from(hours):
+    for day in range(365):
+        turn = 2 * math.pi * (day + hours / 24) / 365.25
+        expected = date(2023, 1, 1) + timedelta(days=day)
+        found = readable_day_of_year(math.cos(turn), math.sin(turn))
+        assert found == f"{expected.day} {expected:%B}"
+    assert readable_day_of_year(1.0, -1e-17) == "1 January"
