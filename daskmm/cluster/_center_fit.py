@@ -460,7 +460,7 @@ class CenterRecipe:
         return planning.plan(layout, own, stages, wanted=wanted, timed=timed)
 
     def _method(self, layout: Layout) -> Method:
-        """Return the choices of a fit to a table of this layout."""
+        """Return the method for a table of this layout."""
         model = self.model
         self._check_sizes()
         # The critical power of real rows lies between −1 (rows along one direction) and that of

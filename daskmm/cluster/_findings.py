@@ -19,8 +19,8 @@ FloatArray = NDArray[np.float64]
 # kind gets.
 KINDS = {"column": 0.6, "missing": 0.05, "share": 0.1, "cost": 0.05, "column in cluster": 0.2}
 
-# Shifts by this many standard deviations are told in the units of the column, which hardly varied,
-# or has other units now.
+# Larger shifts, in standard deviations, are given in the units of the column: it hardly varied
+# before, or its units have changed.
 _HUGE = 1000.0
 
 

@@ -121,7 +121,8 @@ def name_of_call(key: str | int | None) -> str | None:
 
 
 def half_life(forget: float | str | None) -> Fading | None:
-    """Return how earlier rows fade, by the parameter `forget`; raise ValueError for other texts."""
+    """Return how earlier rows fade if `forget` is this half-life; raise ValueError if it is
+    none."""
     if forget is None:
         return None
     unit, amount = "rows", forget

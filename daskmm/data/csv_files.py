@@ -53,7 +53,7 @@ _NO_TEXT = (
 )
 _MISSING = frozenset((*_NO_TEXT, *_NO_VALUE))
 _FLAGS = {"True": 1.0, "TRUE": 1.0, "true": 1.0, "False": 0.0, "FALSE": 0.0, "false": 0.0}
-# A time with its offset from UTC, which is ignored, as time zones of parquet files are.
+# A time with its offset from UTC. The offset is ignored, as time zones of parquet files are.
 _DAY_FIRST = r"^(\d\d)\.(\d\d)\.(\d{4})"
 _OFFSET = r"([T ].*?) *(?:Z|[+-]\d\d(?::?\d\d)?)$"
 # Fewest values with a mark that may divide thousands.
@@ -66,7 +66,7 @@ _MARKED_NUMBER = re.compile(r"\W*(\d{1,3}([.,' ]\d{3})+([.,]\d+)?|\d+([.,]\d+)?\
 _BLANKS = " \t\n\r\v\f"
 # A first line that names the separator for Excel.
 _EXCEL = re.compile(r'^"?sep=(.)"?$')
-# A line that is added at the end: a quote that is not closed would contain it.
+# A line that is added at the end. If a quote is not closed, its field contains this line.
 _END = "\x04"
 # How pandas calls columns without a name.
 _NAMELESS = "Unnamed: "
@@ -349,7 +349,7 @@ def _head(path: str, encoding: str | None) -> tuple[str, str]:
 def _told(
     path: str, head: str, separator: str | None, decimal: str | None, encoding: str
 ) -> CsvFormat:
-    """Detect the format of a file from its beginning; raise ValueError if lines differ."""
+    """Detect the format of a file from its beginning; raise ValueError if rows differ in length."""
     lines = _lines(head)
     excel = _EXCEL.match(lines[0].strip())
     if excel:
@@ -518,12 +518,12 @@ def _names(header: Sequence[str]) -> tuple[str, ...]:
 def _kinds(
     head: str, format: CsvFormat, guessed: bool
 ) -> tuple[dict[Any, str], dict[Any, tuple[str, int]]]:
-    """Find the columns of text from the beginning of a file.
+    """Find the kinds of the columns from the beginning of a file.
 
     The result is "numbers", "flags" or "text" for each column and, for each column of text, its
     first value that is not a number, with the line of this value. If the decimal mark is `guessed`,
-    values in which it seems to mark thousands are no numbers. It is the decimal mark in all columns
-    if it is that in one, and in files that are separated by commas.
+    values in which it seems to mark thousands are no numbers. The mark is decimal in all columns if
+    it is decimal in one of them, or if commas separate the fields.
     """
     rows = list(itertools.islice(_rows(_rows_of(head, format), format.separator), _HEAD_LINES))
     mark = format.decimal
@@ -547,7 +547,7 @@ def _kinds(
 def _marks_thousands(fields: Sequence[str], mark: str) -> bool:
     """Return whether a mark, with three digits after it, seems to divide thousands: 793 and 1.234.
 
-    Values of three decimals have no integers among them, except multiples of an eighth.
+    Numbers with three decimals are never whole, except multiples of an eighth.
     """
     numbers = [field.strip(_BLANKS).lstrip("+-") for field in fields]
     marked = [number for number in numbers if mark in number]

@@ -406,7 +406,7 @@ class _Zarr:
 
 
 def _only_table(path: str, arrays: dict[str, Any]) -> Any:
-    """Return the only two-dimensional array among several; raise if there are none or more."""
+    """Return the only two-dimensional array among several; raise unless there is exactly one."""
     tables = {name: array for name, array in arrays.items() if array.ndim == 2}
     if len(tables) == 1:
         return next(iter(tables.values()))

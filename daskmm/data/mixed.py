@@ -134,7 +134,8 @@ def _zone(dtype: Any) -> str | None:
 
 
 def _keys_told(frame: Any, columns: Sequence[Column]) -> list[str]:
-    """Return sentences about columns of a frame, or of its first block, with too many levels."""
+    """Return sentences about columns that have too many levels, in a frame or in its first
+    block."""
     names = [column.source for column in columns if column.kind == "category"]
     part = (frame.partitions[0].compute() if is_frame(frame) else frame)[names]
     try:

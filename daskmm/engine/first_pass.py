@@ -531,7 +531,7 @@ class _Rate(NamedTuple):
     n_drawn: int
 
     def of(self, rows: NDArray, weights: FloatArray) -> FloatArray:
-        """Compute the rates of rows of the input."""
+        """Compute the rates at which rows of the input are drawn."""
         distances = _distances(self.coordinates.to_model(rows), self.center, self.distortion)
         return np.asarray(self.n_drawn / self.weight * weights * (1.0 + distances / self.spread))
 

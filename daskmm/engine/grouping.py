@@ -78,7 +78,7 @@ def streamed_groups(n_calls: int, n_threads: int) -> Groups:
 
 
 def _starts(n_calls: int, n_groups: int) -> list[int]:
-    """Return the first calls of about `n_groups` groups that leave few records each."""
+    """Return the first call of each of about `n_groups` groups, which leave few records each."""
     return subtree_starts(n_calls, _SUBTREES_PER_GROUP * n_groups)
 
 

@@ -38,9 +38,9 @@ from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 
-# Better clusters are looked for once the rows since the last search have this share of the weight
-# of all rows: the first one, or the smaller second one while new rows cost _COSTLY times as much as
-# the rows of all calls.
+# Better clusters are looked for once the rows since the last search have the first share of the
+# weight of all rows. While new rows cost _COSTLY times as much as the rows of all calls, the
+# smaller second share suffices.
 _RENEWED, _SOONER, _COSTLY = 0.3, 0.1, 1.25
 # Clusters are looked for on the sample, as long as rows outside of it have at most this share of
 # the weight.
@@ -55,7 +55,7 @@ _FASTER, _WINS = 4.0, 5e-3
 class Majorizer(MeanSums):
     """Majorizing function of the rows of one call or several, as a function of the state."""
 
-    n_rows: int  # this number does not fade
+    n_rows: int  # number of these rows, however much their weights have faded
     weight: float  # sum of the sample weights of these rows
     constant: float  # part of `cost` that does not depend on the state
     kept: float = 1.0  # share of their sample weights that the rows of a single call still have

@@ -147,7 +147,8 @@ def _parted(
     states: tuple[CenterState, ...],
     limits: list[Threshold],
 ) -> PerStart[_Parted]:
-    """Return the sums of one block's rows below the bins of thresholds, and the rows in them."""
+    """Return, for each threshold, the sums of one block's rows below its bin, and the rows in its
+    bin."""
     records = []
     for state, threshold in zip(states, limits, strict=True):
         smallest, held = _distances(block, coordinates, state)

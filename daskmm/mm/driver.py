@@ -199,8 +199,8 @@ def _started(problem: Problem[S], start: Any, schedule: Schedule) -> Run[S]:
         return Run(state, stage)
     s = start.state.s
     if start.stage == "anneal" and len(start.history) < schedule.max_iter:
-        # A run that had reached `max_iter` still has its last power; `max_iter` has been raised
-        # since.
+        # If the run stopped at `max_iter`, which has been raised since, its state still has the
+        # power of its last step.
         s = schedule.power(len(start.history))
     return replace(start, state=problem.start(start.state, s))
 

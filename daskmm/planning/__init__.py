@@ -153,7 +153,7 @@ class Plan:
     def _about_bytes(self) -> list[str]:
         if self.n_rows is None:
             return [
-                "bytes and memory are unknown, as the number of rows is: "
+                "bytes and memory are unknown, because the number of rows is unknown: "
                 "X.to_dask_array(lengths=True) counts rows, and 'daskmm plan' estimates those of "
                 "csv files, and of gzip files of them, from their size"
             ]

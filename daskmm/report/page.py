@@ -331,7 +331,7 @@ def _origin(summary: Mapping[str, Any], sampled: Sampled | None) -> str:
 def _facts(
     model: Any, summary: Mapping[str, Any], changed: Mapping[str, Any]
 ) -> list[tuple[str, str]]:
-    """Return facts about the model and the fit, by what they are called."""
+    """Return names and values of facts about the model and the fit."""
     facts = {
         "model": summary["model"],
         "data": summary["input"],
