@@ -291,8 +291,7 @@ class Monitor:
     def _told_unseen(
         self, counts: dict[tuple[str, Any], int], n_rows: int
     ) -> tuple[list[Finding], list[Finding]]:
-        """Return levels that the fit did not see: new ones, and those that an earlier look has
-        reported."""
+        """Return levels that the fit did not see: new ones, and those reported before."""
         first: list[Finding] = []
         still: list[Finding] = []
         for key, count in sorted(counts.items(), key=lambda item: -item[1]):

@@ -121,8 +121,7 @@ def name_of_call(key: str | int | None) -> str | None:
 
 
 def half_life(forget: float | str | None) -> Fading | None:
-    """Return how earlier rows fade if `forget` is this half-life; raise ValueError if it is
-    none."""
+    """Return how earlier rows fade, given their half-life; raise ValueError if it is none."""
     if forget is None:
         return None
     unit, amount = "rows", forget

@@ -134,8 +134,7 @@ def _zone(dtype: Any) -> str | None:
 
 
 def _keys_told(frame: Any, columns: Sequence[Column]) -> list[str]:
-    """Return sentences about columns that have too many levels, in a frame or in its first
-    block."""
+    """Return sentences about columns with too many levels, in a frame or its first block."""
     names = [column.source for column in columns if column.kind == "category"]
     part = (frame.partitions[0].compute() if is_frame(frame) else frame)[names]
     try:

@@ -67,8 +67,7 @@ class Handover:
     asked: bool = field(default=False, init=False)
 
     async def total(self, futures: list[Any]) -> PartialSums:
-        """Return the sum of all records: those of the futures, and of calls that other workers took
-        over."""
+        """Return the sum of the records of futures, and of calls that other workers took over."""
         sums = await self.sums(futures)
         return await self._value(sums) if self.large else sums
 

@@ -114,8 +114,7 @@ def with_smaller_clusters(
 
 
 def _after(outcome: Outcome[CenterState], then: Outcome[CenterState]) -> Outcome[CenterState]:
-    """Continue an outcome; it counts as converged if it was before, since bounded sizes end the
-    steps."""
+    """Continue an outcome; it has converged if it had before, whatever ended the steps."""
     after = continued(outcome, then)
     runs = list(after.runs)
     runs[after.best] = replace(after.run, converged=outcome.run.converged)

@@ -147,8 +147,7 @@ def _parted(
     states: tuple[CenterState, ...],
     limits: list[Threshold],
 ) -> PerStart[_Parted]:
-    """Return, for each threshold, the sums of one block's rows below its bin, and the rows in its
-    bin."""
+    """For each threshold, return the sums of a block's rows below its bin, and the rows in it."""
     records = []
     for state, threshold in zip(states, limits, strict=True):
         smallest, held = _distances(block, coordinates, state)
