@@ -156,7 +156,8 @@ weekdays and the usual differences between batches are no drift. The exit code i
 differs by more, or if a column has a level that the fit did not see. The probability of any false
 alarm in a year of daily batches is at most --level. RUN/monitor keeps the results; the first call
 reads the reference rows once. After 'daskmm update' the series of columns continue, and the rows of
-the update become the reference of the clusters.""", """\
+the update become the reference of the clusters.""",
+    """\
 example:
   daskmm monitor run monday.parquet --batches date || echo "look at run"
   daskmm monitor run tuesday.parquet --batch 2026-03-03 --picture drift.png --json
