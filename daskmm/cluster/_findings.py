@@ -116,7 +116,8 @@ class Look:
     level : float
         Probability of a false alarm in a year of daily looks.
     cost, reference_cost : float
-        Mean distance (unsquared) to their centres of the rows of the batch, and of the reference.
+        Mean distance (unsquared) of the rows of the batch to their centres, and that of the rows of
+        the reference.
     findings : list of Finding
         What differs: unseen levels first, then the others by increasing p-value. A column that
         differs in several ways is listed once.

@@ -82,8 +82,8 @@ class Monitor:
         Digest of the clusters with which the batches were measured; by default the model's present
         clusters.
     assumed : list of int
-        Numbers that `renew` gave to rows that no look had seen; a later look may turn out to have
-        one of these numbers, by its date.
+        Numbers of batches that `renew` assumed for rows that no look had seen. The date of a later
+        look may give it one of these numbers.
     """
 
     model: Any

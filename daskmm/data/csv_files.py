@@ -40,8 +40,8 @@ _UNCOMPRESSED = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, gzip.
 _OF_BZ2 = "Invalid data stream"
 _SEPARATORS = (",", ";", "\t", "|", " ")
 _MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
-# The encoding of text that is not utf-8, which is that of Excel in western countries (cp1252), and
-# what is guessed of files of which some are not utf-8.
+# The encoding that is assumed if text is not utf-8: that of Excel in western countries (cp1252).
+# Files in both encodings may lie in one folder, so each is tried as utf-8 first.
 _WESTERN = "windows-1252"
 _UTF_8_OR_WESTERN = f"utf-8 or {_WESTERN}"
 # Marks of missing values: those of R, SAS and surveys count in columns of numbers only, and those
@@ -58,7 +58,7 @@ _DAY_FIRST = r"^(\d\d)\.(\d\d)\.(\d{4})"
 _OFFSET = r"([T ].*?) *(?:Z|[+-]\d\d(?::?\d\d)?)$"
 # Fewest values with a mark that may divide thousands.
 _FEW_MARKED = 3
-# Ends of multiples of an eighth.
+# Last digits of the multiples of an eighth.
 _EIGHTHS = ("125", "375", "625", "875")
 # A number with marks of thousands, a percent sign or a currency.
 _MARKED_NUMBER = re.compile(r"\W*(\d{1,3}([.,' ]\d{3})+([.,]\d+)?|\d+([.,]\d+)?\s*[%€$£])\W*")
@@ -438,7 +438,7 @@ class _Try:
 
     @property
     def score(self) -> tuple[bool, bool, float, int]:
-        """Key that sorts attempts: by equal numbers of fields, several fields, and numbers."""
+        """Sort key; attempts with equal numbers of fields, several fields and most numbers win."""
         several = self.n_fields > 1 or (self.uneven is not None and self.uneven[1] > 1)
         return self.uneven is None and several, several, self.numeric, self.n_fields
 

@@ -49,8 +49,8 @@ class LabelWriter:
 
     def __init__(self, path: Path) -> None:
         self.n_rows = 0  # number of labels so far
-        # Rows with each label, (largest label + 1,); those of outliers and without any value, −1,
-        # are not counted.
+        # Number of rows with each label, (largest label + 1,); rows with the label −1, outliers and
+        # rows without any value, are not counted.
         self.counts = np.zeros(0, dtype=np.int64)
         self._path = path
         self._waiting: list[NDArray[np.int32]] = []

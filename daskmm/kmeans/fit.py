@@ -86,7 +86,7 @@ class CentersFit:
     # For each start of the outcome, its history on samples; empty if there was none.
     before: Sequence[list[IterationRecord]] = ()
     n_split: int = 0  # number of coincident centres that were moved
-    # Whether learning the matrix, or offsets that bound sizes, once more gains nothing.
+    # Whether it gains nothing to learn the matrix, or the offsets that bound sizes, once more.
     settled: bool = False
     # The cheapest outcome that meets the bound of sizes, or else the one whose largest cluster is
     # smallest, once sizes have been bounded.

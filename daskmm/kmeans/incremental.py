@@ -126,7 +126,7 @@ class Updates:
     weight_since: float = 0.0  # weight of the rows that came after the last search
     shorter: ShorterMemory | None = None  # records that fade faster; None without a half-life
     searches: bool = True  # whether better clusters are looked for
-    unsampled: float = 0.0  # weight that rows of a fit still have; no such row is in the sample
+    unsampled: float = 0.0  # weight that the rows of a fit still have; the sample has none of them
 
     @property
     def keyed(self) -> dict[str, Majorizer]:

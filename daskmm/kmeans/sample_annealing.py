@@ -135,7 +135,8 @@ _LARGER_SAMPLE_TOL = 0.1
 _GENERATIONS = 4
 _WORTH_ANOTHER = 1e-3
 # Largest number of exchanges of clusters. They also end once one of them gains less than this
-# share. A third less would lower the cost by up to .06 %, in up to a seventh more time.
+# share. A share that is smaller by a third would lower the cost by up to .06 %, in up to a seventh
+# more time.
 _EXCHANGES, _WORTH_EXCHANGING = 8, 3e-3
 # Relaxation of the steps after the last exchange, in which most rows keep their centre.
 _LAST_RELAXATIONS = RELAXATIONS[-2:]

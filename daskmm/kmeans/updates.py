@@ -181,7 +181,7 @@ class EntropyUpdate(Update):
         return feature_weights[np.unique(self.groups, return_index=True)[1]]
 
     def per_feature(self, dispersion: FloatArray) -> FloatArray:
-        """Divide each group's dispersion by the number of its features, all of which hold it."""
+        """Divide each group's dispersion, which each of its features holds, by their number."""
         if self.groups is None:
             return dispersion
         return dispersion / np.bincount(self.groups)[self.groups]

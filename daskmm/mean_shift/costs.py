@@ -32,7 +32,7 @@ class BlurringCosts:
     max_iter: int
     # The largest number of micro-clusters; None if every row is blurred.
     n_micro_clusters: int | None
-    learns: bool  # whether it learns feature weights
+    learns: bool  # whether the fit learns feature weights
     threads: int  # number of threads of a worker
 
     @property

@@ -230,7 +230,7 @@ def sampled_table(X: Any, most: int) -> Any:
         The rows, in memory.
     """
     rows = _reduced(_sampled, X, None, int(most)).in_order().rows
-    names = getattr(header_of(X), "columns", None)  # those that a dask array carries
+    names = getattr(header_of(X), "columns", None)  # a dask array may carry names
     if names is None or not isinstance(rows, np.ndarray):
         return rows
     import pandas as pd

@@ -174,7 +174,7 @@ def _tried(fit: MixtureFit) -> MixtureFit:
 
 
 def _differ(fit: MixtureFit) -> bool:
-    """Return whether the first starts have not all ended at the same likelihood."""
+    """Return whether the first starts ended at different likelihoods."""
     costs = [run.last for run in fit.runs if run.stage == "done"]
     own = fit.settings
     if own.n_first == own.n_starts:

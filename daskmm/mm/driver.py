@@ -75,7 +75,7 @@ class Schedule:
     # step; the last one holds until changes are negligible. Steps to the means follow. Without
     # factors, all steps go to the means.
     relaxations: tuple[float, ...] = ()
-    # Whether the last iteration goes to the means, if earlier ones go further.
+    # Whether the last iteration moves centres to the means, if earlier ones move them further.
     ends_at_means: bool = True
 
     def relaxation(self, n_hard: int, n_left: int) -> float:

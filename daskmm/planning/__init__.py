@@ -174,7 +174,7 @@ class Plan:
             return []
         if self.stages is None:
             return [
-                "time is unknown, as the number of clusters is: a sample decides about the number, "
+                "time is unknown, because the number of clusters is: a sample decides about the number, "
                 "and the time grows with it"
             ]
         parts = [f"{name} {readable_seconds(taken)}" for name, taken in self.stages.items()]

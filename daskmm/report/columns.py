@@ -193,7 +193,7 @@ class _Column:
         return replace(profile, briefs=[self._commoner(own, levels) for own in self.means])
 
     def _commoner(self, own: FloatArray, levels: list[str]) -> str:
-        """Name the level whose share in a cluster exceeds that in all rows by most."""
+        """Name the level whose share in a cluster exceeds its share of all rows by the most."""
         if np.isnan(own).any():
             return f"{self.name} {_ABSENT}"
         level = int(np.argmax(own - self.overall))

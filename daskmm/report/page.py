@@ -347,7 +347,7 @@ def _facts(
 
 
 def _found(model: Any, summary: Mapping[str, Any]) -> dict[str, str]:
-    """Return numbers of the method, which readers of its papers know."""
+    """Return numbers that only readers of the method's papers understand."""
     found = {}
     if "inertia" in summary:
         inertia, weight = summary["inertia"], model.cluster_sizes_.sum()
