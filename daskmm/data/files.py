@@ -253,7 +253,7 @@ def stored_index(path: str, frame: Any) -> Any:
     parts = _parts(path if is_remote(path) else str(local_path(path)))
     stored = (parts[0].physical_schema.metadata or {}).get(b"pandas", b"{}") if parts else b"{}"
     index = json.loads(stored).get("index_columns", [])
-    if len(index) == 1 and isinstance(index[0], dict):  # a RangeIndex, which may begin at any number
+    if len(index) == 1 and isinstance(index[0], dict):  # a RangeIndex, not from 0 perhaps
         from pandas import RangeIndex
 
         start, stop, step, name = (index[0][key] for key in ("start", "stop", "step", "name"))

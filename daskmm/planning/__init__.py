@@ -174,8 +174,8 @@ class Plan:
             return []
         if self.stages is None:
             return [
-                "time is unknown, because the number of clusters is: a sample decides about the number, "
-                "and the time grows with it"
+                "time is unknown, because the number of clusters is: a sample decides about the "
+                "number, and the time grows with it"
             ]
         parts = [f"{name} {readable_seconds(taken)}" for name, taken in self.stages.items()]
         total = readable_seconds(sum(self.stages.values()))

@@ -66,7 +66,7 @@ class Profile:
 
     @property
     def of_all(self) -> str:
-        """What `overall` is of; the mean of all rows does not follow from centres."""
+        """The rows that `overall` describes: not all of them, if it follows from centres."""
         return "all clusters" if self.what in ("centre", "direction") else "all rows"
 
 
