@@ -66,7 +66,7 @@ class Profile:
 
     @property
     def of_all(self) -> str:
-        """The rows that `overall` describes: not all of them, if it follows from centres."""
+        """What `overall` is the mean of: all rows, or all clusters if only centres are known."""
         return "all clusters" if self.what in ("centre", "direction") else "all rows"
 
 

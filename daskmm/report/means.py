@@ -86,7 +86,7 @@ def means_of(model: Any, sizes: ArrayLike, sampled: Sampled | None) -> Means | N
     rows = None if sampled is None else _features_of(model, sampled.rows)
     cosine = getattr(model, "distortion", None) == "cosine"
     exact, what = hasattr(model, "cluster_means_") and not cosine, "mean"
-    # `cluster_sizes_` are sample weights of the rows that `trim` keeps; a sample has the others, too.
+    # `cluster_sizes_` are weights of the rows that `trim` keeps; a sample also has the others.
     if exact or not getattr(model, "trim", False):
         sizes = getattr(model, "cluster_sizes_", sizes)
     sizes = np.asarray(sizes, dtype=np.float64)
