@@ -455,7 +455,8 @@ class WeightedBlurringMeanShift(  # type: ignore[call-arg]
             return
         k, h = self.n_clusters_, self.bandwidth_
         counts = [r.n_representatives for r in self.history_ if r.stage == "blur"]
-        # If rows are not their own neighbours at first, each moves to its nearest neighbour once.
+        # If the bandwidth is too small, each row moves to its nearest neighbour once, and then
+        # rests.
         stuck = blurred.converged and counts[0] == counts[-1] and 10 * k > n_distinct
         if k > 1 and (k == n_distinct or stuck):
             what = "each is one of its own" if k == n_distinct else "none merged after one step"

@@ -252,7 +252,7 @@ def estimated_rows(path: str, encoding: str | None = None) -> tuple[int | None, 
     if not lines or (any(compressed) and not zipped):
         return None, zipped
     sizes = [system.size(place) for system, place in map(_system, files)]
-    if None in sizes:  # some servers do not say it
+    if None in sizes:  # some servers do not tell sizes
         return None, zipped
     n_bytes: float = sum(sizes)
     codec = _WESTERN if encoding == _UTF_8_OR_WESTERN else encoding
@@ -270,7 +270,7 @@ def _bytes_per_zipped_byte(path: str) -> float:
     with system.open(place, mode="rb") as file:
         head = file.read(_HEAD_BYTES)
     n_bytes, rest = 0, head
-    while rest.startswith(b"\x1f\x8b"):  # bgzip and logs have many members
+    while rest.startswith(b"\x1f\x8b"):  # files of bgzip and logs consist of many gzip members
         member = zlib.decompressobj(zlib.MAX_WBITS | 16)
         n_bytes += len(member.decompress(rest))
         rest = member.unused_data
@@ -452,7 +452,7 @@ def _number(field: str, decimal: str) -> float | None:
         if "." in field:
             return None
         field = field.replace(decimal, ".")
-    # Python reads 1_000 and digits of other scripts, and 1e999 as infinity.
+    # Python's float also takes 1_000 and digits of other scripts, and reads 1e999 as infinity.
     if "_" in field or not field.isascii():
         return None
     try:

@@ -139,7 +139,7 @@ def _keys_told(frame: Any, columns: Sequence[Column]) -> list[str]:
     part = (frame.partitions[0].compute() if is_frame(frame) else frame)[names]
     try:
         counts = part.nunique()
-    except TypeError:  # values, such as lists, that are no levels
+    except TypeError:  # lists, for example, cannot be counted
         return []
     return [_TOO_MANY.format(name) for name in counts.index[counts > MOST_LEVELS]]
 

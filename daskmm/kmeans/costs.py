@@ -305,7 +305,7 @@ class CenterCosts:
         """Return the cost of the labels of rows in memory; labels of lazy rows are lazy."""
         if self.layout.lazy:
             return Cost()
-        states = 0.0 if self._bounded else 1.0  # bounds give most labels
+        states = 0.0 if self._bounded else 1.0  # bounds know most labels already
         return Cost(1, 1, lambda: self._pass_over(states * self._hard))
 
 

@@ -198,7 +198,7 @@ def _polished(fit: CentersFit) -> CentersFit:
     # The cost of a run on all rows shows after one step whether it has converged.
     whole = len(fit.survey.core.rows) == fit.survey.n_rows
     schedule = replace(search.hard_schedule, calm=_CALM_READS)
-    if whole:  # steps on the sample were steps over all rows
+    if whole:  # the sample is the table, so its steps count
         n_left = schedule.max_iter - max(len(run.history) for run in runs)
         schedule = replace(schedule, max_iter=max(1, n_left))
     if not fit.lazy and not (whole and runs[0].converged):
@@ -488,7 +488,7 @@ def _starts(fit: CentersFit) -> Sequence[FloatArray | CenterState]:
             return [given]
         state = fit.problem.update.start(given, method.schedule.s0)
         return [replace(state, feature_weights=fit.feature_weights)]
-    # The start hardly matters to the result of several exchanges.
+    # Several exchanges end alike from any start, so a fast one is chosen.
     exchanges = method.exchanges and method.schedule.max_iter >= _STEPS_OF_EXCHANGES
     centers: list[FloatArray] = []
     at_once = 1

@@ -268,7 +268,7 @@ def _stepped(
     reservoir = _without_call(updates.reservoir, key).faded(factor) + seen.drawn.faded(kept)
     since = updates.weight_since + record.weight
     updates = replace(updates, reservoir=reservoir, weight_since=since)
-    # Rows that have not been sampled, those of a fit, may have clusters that the sample lacks.
+    # The rows of a fit are not in the sample, which may so lack clusters of theirs.
     seen_all = updates.unsampled <= _UNSAMPLED * total.weight
     enough = since >= (_SOONER if sooner else _RENEWED) * total.weight
     if updates.searches and seen_all and enough:
@@ -386,7 +386,7 @@ def _visited(
     memories = list(memories)
     found = visit(memories)
     if not all(np.isfinite(each.sums.objective) for each in found.seen.records):
-        # Rows may have values in features where all centres are at an edge of the domain.
+        # If all centres are at an edge of the domain, new rows may be infinitely far from them.
         for i, (updates, state) in enumerate(memories):
             off = updates.distortion.off_edges(state.centers)
             memories[i] = updates, replace(state, centers=off)

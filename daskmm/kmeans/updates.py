@@ -375,7 +375,7 @@ class CentersProblem:
             return
         found = np.append(sums.sums.sum(axis=0), sums.weights.sum())
         if not isinstance(state.distortion, Bregman):
-            found[:-1] = 0.0  # sums of norms are weighted by the distances
+            found[:-1] = 0.0  # sums of norms change with the distances
         elif self._totals is None and isinstance(self.coordinates, Coordinates):
             self._totals = known.of_rows(self.coordinates)
         if self._totals is None:

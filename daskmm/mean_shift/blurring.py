@@ -328,7 +328,7 @@ def _after(
     self_term = old.taken >= stage.self_term_from
     least, met = settings.least_weight(rows.weight), _met(old.state, old, rows, settings)
     far = stragglers(old.state.representatives.multiplicity, least, met)
-    # If a small group is not a straggler, clusters are still forming.
+    # A small group that is not a straggler shows that clusters are still forming.
     formed = settings.convention == "auto" and not (met[~far] < least).any()
     shift = Shift(
         settings.bandwidth,

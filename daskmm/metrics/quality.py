@@ -211,7 +211,8 @@ def _measured_silhouettes(labels: NDArray, distances: Callable[[slice], FloatArr
     for start in range(0, n, step := max(1, _DISTANCES // n)):
         apart = distances(slice(start, start + step))
         places, mine = np.arange(len(apart)), own[start : start + step]
-        apart[places, start + places] = 0.0  # divergences are to centres inside their domain
+        # A divergence is measured to a centre inside the domain, so that of a row to itself may be > 0.
+        apart[places, start + places] = 0.0
         sums = (member @ apart.T).T
         inner = sums[places, mine] / np.maximum(sizes[mine] - 1, 1)
         means = sums / sizes

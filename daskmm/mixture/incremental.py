@@ -58,7 +58,7 @@ class EMRecord:
             scatters = sizes[:, None] * np.broadcast_to(variances, state.means.shape)
         pulls = logs = None
         if state.degrees is not None:
-            # At a maximum of the likelihood, the mean of u is 1.
+            # The fit is at a maximum of the likelihood, where the mean of u is 1.
             pulls, logs = sizes, expected_logs(sizes, state.degrees, p)
         still = np.zeros_like(state.means)
         sums = EMSums(sizes, still, scatters, weight * likelihood, pulls, logs)

@@ -271,7 +271,7 @@ def advanced(
             if calm >= schedule.calm and n_hard > len(schedule.relaxations):
                 if not schedule.ends_at_means:
                     return Run(step.state, "done", history, True, calm, last)
-                # The centres of a converged run are means.
+                # A run has converged only once its centres are the means.
                 factor, calm = 1.0, schedule.calm - 1
             return Run(_relaxed(step.state, factor), stage, history, False, calm, last)
         if calm >= schedule.calm or not step.moved:

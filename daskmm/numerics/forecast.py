@@ -82,7 +82,7 @@ class Between:
 
     @classmethod
     def nothing(cls, n_statistics: int) -> Between:
-        """Return the result for rows that are drawn independently."""
+        """Return no variance between batches, as for rows that are drawn independently."""
         return cls(np.zeros(n_statistics), np.full(n_statistics, np.inf), False)
 
     @classmethod

@@ -242,7 +242,7 @@ class _Queue:
         """Return overlap and numbers of the pair to be merged next."""
         while True:
             if not self._heap:
-                # No remaining group has been compared with another remaining group.
+                # None of the groups that are left have been compared with each other.
                 self._compare_near()
             _, _, i, j, overlap = heapq.heappop(self._heap)
             if i in self.alive and j in self.alive:

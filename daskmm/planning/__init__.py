@@ -32,8 +32,8 @@ from daskmm.storage.readable import readable_bytes, readable_seconds
 
 # Bytes of the interpreter after a small fit. Measured: 180 MB with the packages that daskmm needs;
 # 255 to 265 MB if pandas, pyarrow and xarray are installed, because dask imports them; 370 MB in a
-# worker of a cluster with the package sparse, which imports numba. A plan expects the most, and
-# only what exceeds the usual is refused.
+# worker of a cluster with the package sparse, which imports numba. Plans report memory with the
+# first constant, and refuse fits by the second, smaller one.
 _INTERPRETER_BYTES = 350 << 20
 _LEAST_INTERPRETER_BYTES = 260 << 20
 # Number of arrays, each as large as all positions, that one iteration of mean shift holds besides

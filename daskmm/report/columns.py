@@ -180,7 +180,7 @@ class _Column:
             return ", ".join(
                 f"{levels[level]} {readable_share(own[level])}"
                 for level in commonest
-                if round(own[level], 9) > 0  # shares come from sums of floats
+                if round(own[level], 9) > 0  # rounding may leave a little of 0
             )
 
         bars = Histograms(
@@ -238,7 +238,7 @@ class _Column:
         return replace(found, briefs=briefs)
 
     def _by_cluster(self, function: Callable[[FloatArray], Any]) -> list[Any]:
-        """Apply a function to the values of each cluster; None for few values in the sample."""
+        """Apply a function to each cluster's values; the result is None if the sample has few."""
         ends = np.searchsorted(self.labels, np.arange(len(self.means) + 1))
         parts = [self.values[a:b] for a, b in itertools.pairwise(ends)]
         return [function(part) if len(part) >= _LEAST_ROWS else None for part in parts]

@@ -108,10 +108,10 @@ def means_of(model: Any, sizes: ArrayLike, sampled: Sampled | None) -> Means | N
     if hasattr(model, "covariances_"):  # means of components are those of the step before the sizes
         overall = model.weights_ @ model.means_ if hasattr(model, "updates_") else model.mean_
     variance = _variance_of(model, overall)
-    # The scale of a trimmed fit, and of `partial_fit`, is not that of all rows.
+    # Trimmed fits and `partial_fit` scale features by the variance of other rows than all.
     others = getattr(model, "trim", False) or "updates_" in vars(model)
     if sampled is None or rows is None:
-        # Shares of the variance lie between means, not between medians or modes.
+        # The variance explained is that between means; medians and modes do not give it.
         known = variance is not None and not others and what == "mean"
         if variance is None:
             variance = np.full(len(overall), between.max())
@@ -119,7 +119,8 @@ def means_of(model: Any, sizes: ArrayLike, sampled: Sampled | None) -> Means | N
     if others or "labels_" not in vars(model):
         variance = None
     if variance is None:
-        # A sample has few rows of long tails, so each cluster counts by its share of all rows.
+        # The sample may have too few or too many rows of a cluster, so clusters count by their
+        # shares of all rows.
         own = sampled.labels
         counts = np.maximum(np.bincount(own, minlength=len(sizes)), 1)
         weights = (sizes / counts)[own]

@@ -124,7 +124,7 @@ def _environment() -> Environment:
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
-        # Text that is not HTML has no unprintable characters.
+        # Unprintable characters of text that is not HTML become spaces.
         finalize=lambda value: value if hasattr(value, "__html__") else spaced(value),
     )
     environment.globals.update(
