@@ -211,7 +211,7 @@ def _measured_silhouettes(labels: NDArray, distances: Callable[[slice], FloatArr
     for start in range(0, n, step := max(1, _DISTANCES // n)):
         apart = distances(slice(start, start + step))
         places, mine = np.arange(len(apart)), own[start : start + step]
-        # A divergence is measured to a centre inside the domain, so that of a row to itself may be > 0.
+        # Divergences are measured to centres inside the domain, so a row may be apart from itself.
         apart[places, start + places] = 0.0
         sums = (member @ apart.T).T
         inner = sums[places, mine] / np.maximum(sizes[mine] - 1, 1)

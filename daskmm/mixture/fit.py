@@ -76,7 +76,7 @@ class MixtureFit:
         return len(self.survey.sample.rows)
 
     def whole_sample(self, state: MixtureState | None = None) -> tuple[FloatArray, FloatArray]:
-        """Return the sample; missing values are replaced by those that the state expects, or means."""
+        """Return the sample with the state's expectations, or means, for missing values."""
         rows, weights = self.sample
         if not (self.settings.partial and np.isnan(rows).any()):
             return rows, weights
