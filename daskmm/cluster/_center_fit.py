@@ -395,7 +395,7 @@ class CenterRecipe:
         )
 
     def _may_exchange(self, layout: Layout) -> bool:
-        """Return whether distances, rows and start are such that clusters may be exchanged."""
+        """Return whether distances, rows and start allow exchanges of clusters."""
         squared = DISTORTIONS[self.model.distortion].squared and not self.model._weighs_features
         complete = self.model.missing == "error" and not layout.sparse
         return squared and complete and self._seeds

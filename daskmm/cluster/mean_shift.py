@@ -349,7 +349,7 @@ class WeightedBlurringMeanShift(  # type: ignore[call-arg]
         return replace(fit, settings=settings)
 
     def _labelled(self, fit: ShiftFit, X: Any) -> ShiftFit:
-        """Set the fitted attributes, the labels last; warn if the result may be wrong."""
+        """Set the fitted attributes, the labels last, and warn if the result may be wrong."""
         blurred, passes = fit.result, fit.passes
         set_fitted(self, _attributes_of(fit))
         if self._n_micro_clusters(fit.layout) is None:

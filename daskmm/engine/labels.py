@@ -30,7 +30,7 @@ _FILES = re.compile(r"zarr\.json|c/\d+")
 
 
 def with_counts(counts: NDArray[np.int64], labels: NDArray) -> NDArray[np.int64]:
-    """Add the numbers of rows with each label, without −1, to the counts so far."""
+    """Add the number of rows with each label, except −1, to earlier counts."""
     found = np.bincount(labels[labels >= 0], minlength=len(counts))
     found[: len(counts)] += counts
     return found

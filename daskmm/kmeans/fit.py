@@ -121,7 +121,7 @@ def _seeded(fit: CentersFit) -> CentersFit:
 
 
 def _reseeded(fit: CentersFit) -> CentersFit:
-    """Draw other seeds for all starts."""
+    """Replace the seeds of all starts by new ones."""
     drawn = draw_seeds(fit.context.journal, fit.rng, len(fit.seeds) - 1)
     return replace(fit, seeds=[fit.seeds[0], *drawn])
 

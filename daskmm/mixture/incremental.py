@@ -65,7 +65,7 @@ class EMRecord:
         return cls(n_rows, weight, sums, state.means)
 
     def around(self, means: FloatArray) -> Self:
-        """Return the record with sums that refer to other centres."""
+        """Return the record with its sums taken around other centres."""
         own, shift = self.sums, means - self.means
         weights = own.masses[:, None]
         if own.scatters.ndim == 2:

@@ -105,7 +105,7 @@ def means_of(model: Any, sizes: ArrayLike, sampled: Sampled | None) -> Means | N
         starts = expansion.starts
     shares = _shares_of_values(model, sizes, clusters, rows, sampled)
     overall, between = _moments(clusters, shares)
-    if hasattr(model, "covariances_"):  # means of components are those of the step before the sizes
+    if hasattr(model, "covariances_"):  # `cluster_sizes_` come from a later step than the means
         overall = model.weights_ @ model.means_ if hasattr(model, "updates_") else model.mean_
     variance = _variance_of(model, overall)
     # Trimmed fits and `partial_fit` scale features by the variance of other rows than all.
