@@ -246,8 +246,7 @@ class GroupTasks:
     def graph_of_total(
         self, name: str, run: Callable[..., Any], call: tuple[Any, ...]
     ) -> tuple[dict[Key, GraphNode], list[Key]]:
-        """Return tasks as `graph` does; they merge large records in pairs, until one key is
-        left."""
+        """Return tasks as `graph` does, and merge large records in pairs until one key is left."""
         graph, records = self.runs(name, run, call)
         return graph, _merged(records, name, graph, 2, 1)
 
