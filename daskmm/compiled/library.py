@@ -44,7 +44,8 @@ logger = logging.getLogger("daskmm")
 
 
 class Array(NamedTuple):
-    """The types that an array may have, and its shape in terms of the structure's integers.
+    """An array of a structure: the types that it may have, and its shape as an expression of
+    integers.
 
     The integer `chosen_by` (0 or 1) chooses one of several types.
     """

@@ -178,7 +178,7 @@ class Rows:
         return resolution(first.positions, first.multiplicity)
 
     def unrounded(self, dispersion: FloatArray) -> FloatArray:
-        """Return the dispersion of the numbers that the features' values are rounded from.
+        """Return the dispersion of the numbers that became the features' values by rounding.
 
         Rows with equal values of a feature need not move in it. If nearly all rows are equal in a
         feature, it would get all the weight.

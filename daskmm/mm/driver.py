@@ -71,9 +71,9 @@ class Schedule:
     critical_multiple: float | None = None
     # Number of iterations in a row with a negligible change after which a stage ends.
     calm: int = CALM_ITERATIONS
-    # How far hard steps move the centres, relative to the way to the means, one factor ω ≤ 2 per
-    # step; the last one holds until changes are negligible. Steps to the means follow. Without
-    # factors, all steps go to the means.
+    # Factors ω ≤ 2, one per hard step: how far it moves the centres, relative to the way to the
+    # means. The last factor holds until changes are negligible; then steps to the means follow.
+    # Without factors, all steps go to the means.
     relaxations: tuple[float, ...] = ()
     # Whether the last iteration moves centres to the means, if earlier ones move them further.
     ends_at_means: bool = True
