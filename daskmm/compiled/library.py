@@ -44,8 +44,7 @@ logger = logging.getLogger("daskmm")
 
 
 class Array(NamedTuple):
-    """An array of a structure: the types that it may have, and its shape as an expression of
-    integers.
+    """The types that an array of a structure may have, and its shape as an expression.
 
     The integer `chosen_by` (0 or 1) chooses one of several types.
     """

@@ -251,8 +251,7 @@ class CenterCosts:
         return Cost(*self._iterations(annealing_steps(own.schedule) or HARD_STEPS), seconds)
 
     def _iterations(self, typical: int) -> tuple[int, int]:
-        """Return the typical and the largest number of passes, with one to score unconverged
-        runs."""
+        """Return typical and largest number of passes; the latter has one that scores the end."""
         most = self.method.schedule.max_iter
         usual, each = _TRIMMED_PASSES if self.method.trim else (1, 1)
         return usual * min(typical, most), each * (most + 1)
