@@ -126,8 +126,7 @@ class TimeLeft:
         return min(left, self.max_iter - len(history))
 
     def _until_calm(self, run: Run[Any], history: Sequence[IterationRecord]) -> float:
-        """Return how many steps are left if changes of the objective fall as a power of the
-        steps."""
+        """Return how many steps are left if changes fall as a power of the number of steps."""
         costs = [each.objective for each in history]
         changes = [abs(a - b) for a, b in zip(costs[1:], costs[:-1], strict=True)]
         known = len(changes)
