@@ -87,5 +87,5 @@ def _holds_settings(file: str) -> bool:
 
 
 def is_configured() -> bool:
-    """Return whether dask has been imported, or its settings must be read."""
+    """Return whether dask is imported, or has settings of the user that must be read."""
     return "dask" in sys.modules or _has_settings()

@@ -14,8 +14,9 @@ from daskmm.mean_shift.costs import FULL_SWEEPS
 from daskmm.mm.driver import CALM_ITERATIONS as CALM_STEPS
 from daskmm.mm.driver import IterationRecord, Run
 
-# Number of hard steps that are assumed to be left before any change of the objective is known, and
-# exponent with which the changes are assumed to fall until more are known (measured: 1.3 to 2).
+# Until a change of the objective is known, this number of hard steps is assumed to be left. Until
+# several are known, they are assumed to fall as the iterations to minus this power (measured: 1.3
+# to 2).
 _FIRST_STEPS, _FALL = 10, 1.4
 # Share of its iterations that an annealing is assumed to have left when it takes longer than
 # planned.
@@ -58,7 +59,7 @@ class TimeLeft:
         the stage that is done, or any other result. `now` is in seconds on any clock.
         """
         if self._planned and stage not in self._planned:
-            return  # it counts as part of the stage before it
+            return  # such a stage counts as part of the one before it
         share = 0.0 if found is None else self._share_of(found)
         if found is None:
             self._times[stage] += 1
