@@ -163,10 +163,12 @@ def with_divided_clusters(
     labels = labels_of(Block(sample.rows), same, state)
     centers, left = state.centers.copy(), iter(pairs)
     for cluster, more in zip(too_large, wanted, strict=True):
-        own = np.flatnonzero(labels == cluster)[:_MOST_ROWS]
+        own_seed = seed + int(cluster)
+        rng = np.random.default_rng(own_seed)
+        own = rng.permutation(np.flatnonzero(labels == cluster))[:_MOST_ROWS]
         rows, v = dense(sample.rows[own]), sample.weights[own]
         n_parts, center = 1 + min(int(more), len(pairs)), state.centers[cluster]
-        parts = parts_of(rows, v, n_parts, center, state.distortion, seed + int(cluster))
+        parts = parts_of(rows, v, n_parts, center, state.distortion, own_seed)
         for part in parts[1:]:
             pair = next(left, None)
             if pair is None:
