@@ -7,10 +7,11 @@ of processor time, longer than the rest of a first fit of a small table.
 from __future__ import annotations
 
 import functools
-import itertools
 import os
+import site
 import sys
 from collections.abc import Callable
+from glob import glob
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,16 +69,23 @@ def _has_settings() -> bool:
     """Return whether the environment or a file holds settings of dask."""
     if any(name.startswith("DASK_") for name in os.environ):
         return True
-    folders = (Path("/etc"), Path(sys.prefix, "etc"), Path.home() / ".config")
-    files = itertools.chain(*(Path(folder, "dask").glob("*.[yj]*") for folder in folders))
-    # dask writes files in which each line is a comment.
+    folders = ("/etc", *(os.path.join(each, "etc") for each in site.PREFIXES), "~/.config")
     return any(
-        line.strip() and not line.lstrip().startswith("#")
-        for file in files
-        for line in file.read_text(errors="replace").splitlines()
+        _holds_settings(os.path.join(folder, file))
+        for folder in (os.path.expanduser(f"{each}/dask") for each in folders)
+        for file in glob("*.[yj]*", root_dir=folder)
     )
 
 
+def _holds_settings(file: str) -> bool:
+    """Return whether a file can be read and has a line other than comments, which dask writes."""
+    try:
+        lines = Path(file).read_text(errors="replace").splitlines()
+    except OSError:
+        return False  # dask ignores such files, too
+    return any(line.strip() and not line.lstrip().startswith("#") for line in lines)
+
+
 def is_configured() -> bool:
-    """Return whether dask has been imported, or its settings must be read."""
+    """Return whether dask is imported, or has settings of the user that must be read."""
     return "dask" in sys.modules or _has_settings()

@@ -70,8 +70,9 @@ _FIRST_ITERATIONS, _ITERATIONS = 100, 300
 _MANY = 2
 # Share of the rows that a cluster must have at least to be visible in a sample of 1,000 rows.
 LEAST_SHARE = 0.001
-# Rounding hides a part of a feature's variance, and at least this share of that part counts as
-# variance within clusters. Otherwise a flag that equals two clusters would gain 3.5 nats.
+# Values such as flags are taken for rounded numbers, which have lost a part of their variance. At
+# least this share of the lost part counts as variance within clusters. Otherwise a flag that equals
+# two clusters would gain 3.5 nats.
 _LEAST_HIDDEN = 0.1
 # Two sets of feature weights lead to the same fit if their differences sum to less than this.
 _SAME_WEIGHTS = 0.05

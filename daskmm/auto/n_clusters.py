@@ -152,7 +152,7 @@ def _numbers(
         else:
             squares = np.nansum(np.square(rows), axis=0)
         variance = feature_weights * squares
-        kept = variance >= _NEGLIGIBLE * variance.max()  # all, where nothing varies
+        kept = variance >= _NEGLIGIBLE * variance.max()  # if nothing varies, all features are kept
         rows, feature_weights = rows[:, kept], feature_weights[kept]
     rows, weights = few_dense(rows, weights)
     missing = np.isnan(rows)

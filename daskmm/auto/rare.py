@@ -61,7 +61,7 @@ def _uncommon(rows: NDArray | SparseRows, weights: NDArray) -> NDArray[np.float6
     if isinstance(rows, SparseRows):
         held = weights[rows.row_of_entry] * (rows.data != 0)
         shares = np.bincount(rows.indices, held, rows.shape[1]) / weights.sum()
-        # The commonest value of these features may differ from 0.
+        # These features are mostly not 0, so their commonest value has to be found.
         often = np.flatnonzero(shares > 0.5)
         if len(often):
             shares[often] = _uncommon(rows.tocsc()[:, often].toarray(), weights)

@@ -43,7 +43,7 @@ def without_unrelated(survey: Survey, n_clusters: int, seed: int) -> Survey:
     rows = zeroed(rows, ~survey.varying)
     table, number = Standardized(rows, weights), _DIRECTIONS * n_clusters
     predicted = _predicted(table, number, np.random.default_rng(seed))
-    # A few features may be predicted by chance.
+    # So few features may be predicted by chance.
     if np.count_nonzero(predicted) <= number:
         return survey
     return without_features(survey, survey.varying & ~predicted)

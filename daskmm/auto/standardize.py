@@ -173,7 +173,7 @@ def far_rows(rows: FloatArray, weights: FloatArray) -> NDArray[np.bool_]:
 def _quantiles(
     values: FloatArray, weights: FloatArray, levels: tuple[float, ...]
 ) -> list[FloatArray]:
-    """Return the quantiles of each column at each level; they are values of the column."""
+    """Return quantiles of each column at each level, which are always values of the column."""
     order = np.argsort(values, axis=0)
     mass = np.cumsum(weights[order], axis=0)
     found = []

@@ -518,7 +518,8 @@ def _interrupted_at_once() -> Iterator[None]:
     def interrupt(*_: Any) -> None:
         raise Interrupted
 
-    here = threading.current_thread() is threading.main_thread()  # other threads get no signals
+    # Only the main thread gets signals.
+    here = threading.current_thread() is threading.main_thread()
     # nohup, "&" in scripts and programs that call `main` may ignore or handle interrupts.
     if not here or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield

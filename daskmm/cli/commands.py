@@ -155,8 +155,8 @@ of the latest half season and that of the latest season (for a week, four and se
 weekdays and the usual differences between batches are no drift. The exit code is 3 if something
 differs by more, or if a column has a level that the fit did not see. The probability of any false
 alarm in a year of daily batches is at most --level. RUN/monitor keeps the results; the first call
-reads the reference rows once. After 'daskmm update' the columns' series continue, and the clusters'
-reference are the rows of the update.""",
+reads the reference rows once. After 'daskmm update' the series of columns continue, and the rows of
+the update become the reference of the clusters.""",
     """\
 example:
   daskmm monitor run monday.parquet --batches date || echo "look at run"

@@ -395,7 +395,7 @@ class CenterRecipe:
         )
 
     def _may_exchange(self, layout: Layout) -> bool:
-        """Return whether distances, rows and start are such that clusters may be exchanged."""
+        """Return whether distances, rows and start allow exchanges of clusters."""
         squared = DISTORTIONS[self.model.distortion].squared and not self.model._weighs_features
         complete = self.model.missing == "error" and not layout.sparse
         return squared and complete and self._seeds
@@ -460,7 +460,7 @@ class CenterRecipe:
         return planning.plan(layout, own, stages, wanted=wanted, timed=timed)
 
     def _method(self, layout: Layout) -> Method:
-        """Return the choices of a fit to a table of this layout."""
+        """Return the method for a table of this layout."""
         model = self.model
         self._check_sizes()
         # The critical power of real rows lies between −1 (rows along one direction) and that of

@@ -155,7 +155,7 @@ class CenterClusterer(  # type: ignore[call-arg]
         return None
 
     def _of_clusters(self, survey: Survey, seed: int) -> Survey:
-        """Treat features that cannot make clusters as constant; here there are none."""
+        """Return the survey; subclasses may make features constant that cannot show clusters."""
         return survey
 
     def _later_update(self, state: CenterState) -> Update:

@@ -20,7 +20,7 @@ def documented(cls: T) -> T:
     """Class decorator: insert the shared texts into the docstrings of a class and its methods."""
     own = [each for each in vars(cls).values() if isinstance(each, FunctionType)]
     for each in (cls, *own):
-        if each.__doc__:  # None under python -OO
+        if each.__doc__:  # python -OO removes docstrings
             each.__doc__ = with_shared_texts(each.__doc__)
     return cls
 

@@ -54,7 +54,7 @@ def _kmeans(centers: FloatArray) -> KMeans:
         # KMeans warns of centres that coincide.
         warnings.simplefilter("ignore")
         model.fit(centers)
-    # The fit has rounded the centres.
+    # The fit has rounded the centres, so they are set to the exact ones.
     model.cluster_centers_ = np.ascontiguousarray(centers)
     return model
 

@@ -19,8 +19,8 @@ FloatArray = NDArray[np.float64]
 # kind gets.
 KINDS = {"column": 0.6, "missing": 0.05, "share": 0.1, "cost": 0.05, "column in cluster": 0.2}
 
-# Shifts by this many standard deviations are told in the units of the column, which hardly varied,
-# or has other units now.
+# Larger shifts, in standard deviations, are given in the units of the column: it hardly varied
+# before, or its units have changed.
 _HUGE = 1000.0
 
 
@@ -116,7 +116,8 @@ class Look:
     level : float
         Probability of a false alarm in a year of daily looks.
     cost, reference_cost : float
-        Mean distance (unsquared) to their centres of the rows of the batch, and of the reference.
+        Mean distance (unsquared) of the rows of the batch to their centres, and that of the rows of
+        the reference.
     findings : list of Finding
         What differs: unseen levels first, then the others by increasing p-value. A column that
         differs in several ways is listed once.

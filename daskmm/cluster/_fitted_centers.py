@@ -225,9 +225,9 @@ def attributes_of_clusters(
     if means.distortion.degree != 1:
         # The centre of a cluster without rows may have been moved.
         of_rows = coordinates.to_input(means.centers)
-        # The mean of zeros may be a rounding error, which names and tables would show. The error is
-        # relative to the origin of the coordinates and to the usual size of means: a median, as one
-        # cluster may be far away.
+        # Rounding may give zeros another mean than 0, and names and tables would show it. The error
+        # grows with the origin of the coordinates and with the usual size of means. The latter is
+        # their median, since one cluster may be far away.
         origin = np.abs(coordinates.to_input(np.zeros((1, means.centers.shape[1]))))
         usual = np.sort(np.abs(of_rows), axis=0)[(len(of_rows) - 1) // 2]
         least = _ROUNDING * (origin + usual)

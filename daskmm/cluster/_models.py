@@ -123,7 +123,7 @@ def load(path: str | Path) -> Any:
 
 
 def _loaded(path: Path, name: str) -> Any:
-    """Read a model; messages say `name`."""
+    """Read a model, which messages call `name`."""
     if not path.exists():
         raise FileNotFoundError(f"{name} does not exist.")
     if path.is_dir() and (path / "model").exists():

@@ -82,8 +82,8 @@ class Monitor:
         Digest of the clusters with which the batches were measured; by default the model's present
         clusters.
     assumed : list of int
-        Numbers that `renew` gave to rows that no look had seen; a later look may turn out to have
-        one of these numbers, by its date.
+        Numbers of batches that `renew` assumed for rows that no look had seen. The date of a later
+        look may give it one of these numbers.
     """
 
     model: Any
@@ -291,7 +291,7 @@ class Monitor:
     def _told_unseen(
         self, counts: dict[tuple[str, Any], int], n_rows: int
     ) -> tuple[list[Finding], list[Finding]]:
-        """Return levels that the fit did not see: those of this look, and those told earlier."""
+        """Return levels that the fit did not see: new ones, and those reported before."""
         first: list[Finding] = []
         still: list[Finding] = []
         for key, count in sorted(counts.items(), key=lambda item: -item[1]):

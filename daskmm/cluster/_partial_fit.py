@@ -55,7 +55,7 @@ def updated_model(
     fitted = FittedCenters.of(model, unknown)
     coordinates, state = fitted.coordinates, fitted.state
     update = model._later_update(state)
-    # After a first fit, the update visits the same rows.
+    # After a first fit, the update visits the rows of the fit, so the records begin empty.
     updates = _no_updates(model, state) if is_new else _updates(model, coordinates, state, update)
     if updates.has_gaps:
         state = replace(state, partial=True)
@@ -121,7 +121,7 @@ def name_of_call(key: str | int | None) -> str | None:
 
 
 def half_life(forget: float | str | None) -> Fading | None:
-    """Return how earlier rows fade, by the parameter `forget`; raise ValueError for other texts."""
+    """Return how earlier rows fade, given their half-life; raise ValueError if it is none."""
     if forget is None:
         return None
     unit, amount = "rows", forget

@@ -72,8 +72,7 @@ def updated_mixture(estimator: M, X: Any, sample_weight: Any, key: str | None) -
 def _records_of_fit(model: Any, key: str | None) -> KeyedRecords[EMRecord]:
     """Return records with a single entry, for the rows of a mixture's fit."""
     fit = model.n_samples_seen_, model.lower_bound_, model.reg_covar
-    # Means and covariances are those of the responsibilities that gave the shares; `cluster_sizes_`
-    # are those of the step after it.
+    # The means, covariances and shares come from one step; `cluster_sizes_` come from the next one.
     sizes = model.weights_ * model.cluster_sizes_.sum()
     record = EMRecord.of_fit(model._components(), sizes, fit)
     none: KeyedRecords[EMRecord] = KeyedRecords()

@@ -46,7 +46,7 @@ def fitted_html(model: Any) -> str:
 
 
 def _facts(model: Any) -> dict[str, str]:
-    """Return the results of a fit, by what they are called."""
+    """Return names and values of the results of a fit."""
     facts = {"clusters": f"{n_clusters_of(model):,}"}
     if (sizes := _sizes(model)) is not None:
         facts["sizes, largest first"] = listed([f"{size:,}" for size in sorted(sizes)[::-1]])

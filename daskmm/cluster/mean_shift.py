@@ -349,7 +349,7 @@ class WeightedBlurringMeanShift(  # type: ignore[call-arg]
         return replace(fit, settings=settings)
 
     def _labelled(self, fit: ShiftFit, X: Any) -> ShiftFit:
-        """Set the fitted attributes, the labels last; warn if the result may be wrong."""
+        """Set the fitted attributes, the labels last, and warn if the result may be wrong."""
         blurred, passes = fit.result, fit.passes
         set_fitted(self, _attributes_of(fit))
         if self._n_micro_clusters(fit.layout) is None:
@@ -450,12 +450,13 @@ class WeightedBlurringMeanShift(  # type: ignore[call-arg]
     def _warn_of(
         self, blurred: Blurred, path: BandwidthPath | None, n_distinct: int, context: FitContext
     ) -> None:
-        """Warn if no or all rows merged, the path disagrees, or the fit did not converge."""
+        """Warn if no rows or all rows merged, the path disagrees, or the fit did not converge."""
         if was_stopped(context):
             return
         k, h = self.n_clusters_, self.bandwidth_
         counts = [r.n_representatives for r in self.history_ if r.stage == "blur"]
-        # If rows are not their own neighbours at first, each moves to its nearest neighbour once.
+        # If the bandwidth is too small, each row moves to its nearest neighbour once, and then
+        # rests.
         stuck = blurred.converged and counts[0] == counts[-1] and 10 * k > n_distinct
         if k > 1 and (k == n_distinct or stuck):
             what = "each is one of its own" if k == n_distinct else "none merged after one step"

@@ -147,7 +147,7 @@ class ClusterTree(ClusterMixin, BaseEstimator):
                 parents.append(own)
         leaves = self._leaves(root, coordinates.to_input(state.centers), seeds[-1])
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # steps are few on purpose
+            warnings.simplefilter("ignore", ConvergenceWarning)  # a few steps are intended
             leaves.fit(X, sample_weight=sample_weight, feature_dim=feature_dim)
         self.root_, self.leaves_, self.parents_ = root, leaves, parents
         self.n_passes_ = root.n_passes_ + passes.n_passes + leaves.n_passes_

@@ -144,5 +144,5 @@ def update_nearest(
         return None
     labels[at] = found
     lower[at] = (1.0 - DOUBT) * np.sqrt(np.maximum(others, 0.0))
-    upper[at] = np.inf  # the next step has to compute the distance
+    upper[at] = np.inf  # so the next step computes the distance
     return len(at)

@@ -44,7 +44,7 @@ logger = logging.getLogger("daskmm")
 
 
 class Array(NamedTuple):
-    """The types that an array may have, and its shape in terms of the structure's integers.
+    """The types that an array of a structure may have, and its shape as an expression.
 
     The integer `chosen_by` (0 or 1) chooses one of several types.
     """

@@ -24,9 +24,8 @@ FloatArray = NDArray[np.float64]
 LEAST_CENTERS, LEAST_FEATURES = 256, 64
 # Rows on which q is chosen, and the shares of the features that are tried.
 _ROWS, _SHARES = 64, (1 / 8, 3 / 16, 1 / 4, 5 / 16, 3 / 8, 1 / 2)
-# Assumed times: a full distance takes _FULL times as long as one pair in a product of all pairs;
-# the test of the bound of a pair takes _TEST times as long as one feature of the pair in that
-# product.
+# Assumed times. A distance that is computed alone takes _FULL times as long as in a product of all
+# pairs. The test of a pair's bound takes as long as _TEST features of the pair in such a product.
 _FULL, _TEST = 4.0, 16.0
 # Partial distances are used if they promise to take at most this share of the time.
 _WORTH = 0.9

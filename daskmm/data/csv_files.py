@@ -40,8 +40,8 @@ _UNCOMPRESSED = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, gzip.
 _OF_BZ2 = "Invalid data stream"
 _SEPARATORS = (",", ";", "\t", "|", " ")
 _MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
-# The encoding of text that is not utf-8, which is that of Excel in western countries (cp1252), and
-# what is guessed of files of which some are not utf-8.
+# The encoding that is assumed if text is not utf-8: that of Excel in western countries (cp1252).
+# Files in both encodings may lie in one folder, so each is tried as utf-8 first.
 _WESTERN = "windows-1252"
 _UTF_8_OR_WESTERN = f"utf-8 or {_WESTERN}"
 # Marks of missing values: those of R, SAS and surveys count in columns of numbers only, and those
@@ -53,12 +53,12 @@ _NO_TEXT = (
 )
 _MISSING = frozenset((*_NO_TEXT, *_NO_VALUE))
 _FLAGS = {"True": 1.0, "TRUE": 1.0, "true": 1.0, "False": 0.0, "FALSE": 0.0, "false": 0.0}
-# A time with its offset from UTC, which is ignored, as time zones of parquet files are.
+# A time with its offset from UTC. The offset is ignored, as time zones of parquet files are.
 _DAY_FIRST = r"^(\d\d)\.(\d\d)\.(\d{4})"
 _OFFSET = r"([T ].*?) *(?:Z|[+-]\d\d(?::?\d\d)?)$"
 # Fewest values with a mark that may divide thousands.
 _FEW_MARKED = 3
-# Ends of multiples of an eighth.
+# Last digits of the multiples of an eighth.
 _EIGHTHS = ("125", "375", "625", "875")
 # A number with marks of thousands, a percent sign or a currency.
 _MARKED_NUMBER = re.compile(r"\W*(\d{1,3}([.,' ]\d{3})+([.,]\d+)?|\d+([.,]\d+)?\s*[%€$£])\W*")
@@ -66,7 +66,7 @@ _MARKED_NUMBER = re.compile(r"\W*(\d{1,3}([.,' ]\d{3})+([.,]\d+)?|\d+([.,]\d+)?\
 _BLANKS = " \t\n\r\v\f"
 # A first line that names the separator for Excel.
 _EXCEL = re.compile(r'^"?sep=(.)"?$')
-# A line that is added at the end: a quote that is not closed would contain it.
+# A line that is added at the end. If a quote is not closed, its field contains this line.
 _END = "\x04"
 # How pandas calls columns without a name.
 _NAMELESS = "Unnamed: "
@@ -252,7 +252,7 @@ def estimated_rows(path: str, encoding: str | None = None) -> tuple[int | None, 
     if not lines or (any(compressed) and not zipped):
         return None, zipped
     sizes = [system.size(place) for system, place in map(_system, files)]
-    if None in sizes:  # some servers do not say it
+    if None in sizes:  # some servers do not tell sizes
         return None, zipped
     n_bytes: float = sum(sizes)
     codec = _WESTERN if encoding == _UTF_8_OR_WESTERN else encoding
@@ -270,7 +270,7 @@ def _bytes_per_zipped_byte(path: str) -> float:
     with system.open(place, mode="rb") as file:
         head = file.read(_HEAD_BYTES)
     n_bytes, rest = 0, head
-    while rest.startswith(b"\x1f\x8b"):  # bgzip and logs have many members
+    while rest.startswith(b"\x1f\x8b"):  # files of bgzip and logs consist of many gzip members
         member = zlib.decompressobj(zlib.MAX_WBITS | 16)
         n_bytes += len(member.decompress(rest))
         rest = member.unused_data
@@ -349,7 +349,7 @@ def _head(path: str, encoding: str | None) -> tuple[str, str]:
 def _told(
     path: str, head: str, separator: str | None, decimal: str | None, encoding: str
 ) -> CsvFormat:
-    """Detect the format of a file from its beginning; raise ValueError if lines differ."""
+    """Detect the format of a file from its beginning; raise ValueError if rows differ in length."""
     lines = _lines(head)
     excel = _EXCEL.match(lines[0].strip())
     if excel:
@@ -438,7 +438,7 @@ class _Try:
 
     @property
     def score(self) -> tuple[bool, bool, float, int]:
-        """Key that sorts attempts: by equal numbers of fields, several fields, and numbers."""
+        """Sort key; attempts with equal numbers of fields, several fields and most numbers win."""
         several = self.n_fields > 1 or (self.uneven is not None and self.uneven[1] > 1)
         return self.uneven is None and several, several, self.numeric, self.n_fields
 
@@ -452,7 +452,7 @@ def _number(field: str, decimal: str) -> float | None:
         if "." in field:
             return None
         field = field.replace(decimal, ".")
-    # Python reads 1_000 and digits of other scripts, and 1e999 as infinity.
+    # Python's float also takes 1_000 and digits of other scripts, and reads 1e999 as infinity.
     if "_" in field or not field.isascii():
         return None
     try:
@@ -518,12 +518,12 @@ def _names(header: Sequence[str]) -> tuple[str, ...]:
 def _kinds(
     head: str, format: CsvFormat, guessed: bool
 ) -> tuple[dict[Any, str], dict[Any, tuple[str, int]]]:
-    """Find the columns of text from the beginning of a file.
+    """Find the kinds of the columns from the beginning of a file.
 
     The result is "numbers", "flags" or "text" for each column and, for each column of text, its
     first value that is not a number, with the line of this value. If the decimal mark is `guessed`,
-    values in which it seems to mark thousands are no numbers. It is the decimal mark in all columns
-    if it is that in one, and in files that are separated by commas.
+    values in which it seems to mark thousands are no numbers. The mark is decimal in all columns if
+    it is decimal in one of them, or if commas separate the fields.
     """
     rows = list(itertools.islice(_rows(_rows_of(head, format), format.separator), _HEAD_LINES))
     mark = format.decimal
@@ -547,7 +547,7 @@ def _kinds(
 def _marks_thousands(fields: Sequence[str], mark: str) -> bool:
     """Return whether a mark, with three digits after it, seems to divide thousands: 793 and 1.234.
 
-    Values of three decimals have no integers among them, except multiples of an eighth.
+    Numbers with three decimals are never whole, except multiples of an eighth.
     """
     numbers = [field.strip(_BLANKS).lstrip("+-") for field in fields]
     marked = [number for number in numbers if mark in number]

@@ -253,7 +253,7 @@ def stored_index(path: str, frame: Any) -> Any:
     parts = _parts(path if is_remote(path) else str(local_path(path)))
     stored = (parts[0].physical_schema.metadata or {}).get(b"pandas", b"{}") if parts else b"{}"
     index = json.loads(stored).get("index_columns", [])
-    if len(index) == 1 and isinstance(index[0], dict):  # numbers of rows, perhaps from 1,000 on
+    if len(index) == 1 and isinstance(index[0], dict):  # a RangeIndex, not from 0 perhaps
         from pandas import RangeIndex
 
         start, stop, step, name = (index[0][key] for key in ("start", "stop", "step", "name"))
@@ -406,7 +406,7 @@ class _Zarr:
 
 
 def _only_table(path: str, arrays: dict[str, Any]) -> Any:
-    """Return the only two-dimensional array among several; raise if there are none or more."""
+    """Return the only two-dimensional array among several; raise unless there is exactly one."""
     tables = {name: array for name, array in arrays.items() if array.ndim == 2}
     if len(tables) == 1:
         return next(iter(tables.values()))

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 _LEAST_NUMBERED = 30
 # With at least this many rows, integers that differ in all rows are identifiers in any order.
 _LEAST_DISTINCT = 2000
-# Identifiers that grow use at least one in this many integers; times grow in longer steps.
+# Growing identifiers take at least one in this many integers; times grow in longer steps.
 _LONGEST_STEP = 10
 # Integers in any order are identifiers if all differ although chance would make this many equal
 # pairs.

@@ -134,12 +134,12 @@ def _zone(dtype: Any) -> str | None:
 
 
 def _keys_told(frame: Any, columns: Sequence[Column]) -> list[str]:
-    """Return sentences about columns of a frame, or of its first block, with too many levels."""
+    """Return sentences about columns with too many levels, in a frame or its first block."""
     names = [column.source for column in columns if column.kind == "category"]
     part = (frame.partitions[0].compute() if is_frame(frame) else frame)[names]
     try:
         counts = part.nunique()
-    except TypeError:  # values, such as lists, that are no levels
+    except TypeError:  # lists, for example, cannot be counted
         return []
     return [_TOO_MANY.format(name) for name in counts.index[counts > MOST_LEVELS]]
 

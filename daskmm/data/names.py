@@ -23,7 +23,7 @@ _EXPLAINED = 5
 # mark, are no formulas.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _SIGNED_NUMBER = re.compile(r"[+-]*[\d.,]*([eE][+-]?\d+)?%?")
-# How error messages name a feature.
+# Pattern of a feature's number in error messages.
 _FEATURE = re.compile(r"\bfeature (\d+)")
 
 

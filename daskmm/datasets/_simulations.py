@@ -83,7 +83,7 @@ class Simulation:
 
 
 def stream(entropy: int, *key: int) -> np.random.Generator:
-    """Return the random stream of a key; centres are drawn from that of 0."""
+    """Return the random stream of a key; key 0 is the stream of the centres."""
     return np.random.Generator(np.random.Philox(np.random.SeedSequence(entropy, spawn_key=key)))
 
 

@@ -38,7 +38,7 @@ def active_client() -> Any:
 
 
 def computed(*collections: Any) -> tuple[Any, ...]:
-    """Call `dask.compute`, again if the active cluster is restarted.
+    """Call `dask.compute`, and repeat the call if the active cluster is restarted.
 
     ClusterLostError is raised if it is lost.
     """

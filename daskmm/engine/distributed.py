@@ -105,7 +105,7 @@ class _KilledError(Exception):
 
 
 def computed_on(client: Any, collections: Sequence[Any]) -> tuple[Any, ...]:
-    """Call `dask.compute` on a cluster, again if it is restarted."""
+    """Call `dask.compute` on a cluster, and repeat the call if it is restarted."""
 
     def schedule(graph: Any, keys: Any, **options: Any) -> Any:
         submit = functools.partial(client.get, graph, keys, sync=False, **options)

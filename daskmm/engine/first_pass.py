@@ -66,7 +66,8 @@ _LARGE_IN_MEMORY = 4
 # Student's t in 10 dimensions it is 0.8 with 5 degrees of freedom, and some hundreds with 2.
 _UNEVEN = 4.0
 _DOUBLE = np.dtype(np.float64)
-# Sums of squares over rows and features exceed one square by at most the square of this factor.
+# Sums of squares over rows and features are assumed to exceed the largest square by at most the
+# square of this factor.
 _ROOM = 1e8
 # float64 represents all integers up to this one.
 _EXACT_INTEGER = 1 << 53
@@ -531,7 +532,7 @@ class _Rate(NamedTuple):
     n_drawn: int
 
     def of(self, rows: NDArray, weights: FloatArray) -> FloatArray:
-        """Compute the rates of rows of the input."""
+        """Compute the rates at which rows of the input are drawn."""
         distances = _distances(self.coordinates.to_model(rows), self.center, self.distortion)
         return np.asarray(self.n_drawn / self.weight * weights * (1.0 + distances / self.spread))
 

@@ -144,7 +144,7 @@ class TaskGraph:
 
     @functools.cached_property
     def futures_of_calls(self) -> list[list[Key]]:
-        """Futures that each call needs, without those that most calls need.
+        """Futures that each call needs, except the futures that most calls need.
 
         The latter (a mean, a model) do not determine where the work should be done.
         """
@@ -246,7 +246,7 @@ class GroupTasks:
     def graph_of_total(
         self, name: str, run: Callable[..., Any], call: tuple[Any, ...]
     ) -> tuple[dict[Key, GraphNode], list[Key]]:
-        """Return tasks as `graph` does, that merge large records in pairs; one key is left."""
+        """Return tasks as `graph` does, and merge large records in pairs until one key is left."""
         graph, records = self.runs(name, run, call)
         return graph, _merged(records, name, graph, 2, 1)
 

@@ -1,4 +1,4 @@
-"""Make groups of calls with the nodes to run for each."""
+"""Make groups of calls, each with the graph nodes that it runs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _queue(
     inside: Callable[[Key], bool],
     inputs: dict[Key, None],
 ) -> tuple[Call, ...]:
-    """Return calls with the nodes to run for each; add the inputs of their group."""
+    """Return calls with the graph nodes that each of them runs; add what they need to `inputs`."""
     met: set[Key] = set()
     orders: list[list[Key]] = []
     for own in arguments:

@@ -47,7 +47,7 @@ class Grouping(NamedTuple):
         return [shares(group, n) for group, n in zip(self.groups, threads, strict=True)]
 
     def of_calls(self, calls: Collection[int]) -> Grouping:
-        """Restrict the groups to some calls, which are sent all of their data."""
+        """Restrict the groups to some calls; their tasks expect no data on the workers."""
         wanted = set(calls)
         groups = (tuple(call for call in group if call in wanted) for group in self.groups)
         return without_data(tuple(group for group in groups if group))
@@ -78,7 +78,7 @@ def streamed_groups(n_calls: int, n_threads: int) -> Groups:
 
 
 def _starts(n_calls: int, n_groups: int) -> list[int]:
-    """Return the first calls of about `n_groups` groups that leave few records each."""
+    """Return the first call of each of about `n_groups` groups, which leave few records each."""
     return subtree_starts(n_calls, _SUBTREES_PER_GROUP * n_groups)
 
 

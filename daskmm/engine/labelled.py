@@ -23,11 +23,11 @@ from daskmm.storage.remote import is_remote, local_path, uploaded
 Append = Callable[[Any], object]
 # Name of the column with the names of the clusters.
 CLUSTER_NAME = "cluster_name"
-# A column of text is stored as numbers if its text can be restored from them. These are integers if
-# all values match this pattern, and floats if one of these functions writes each value as its text:
-# as Python and pandas do, without ".0", without exponents, or with equally many decimals. Values
-# with leading zeros, a plus sign, or more digits than the type holds are names, and so are "-0", or
-# "1.1" beside "1.10".
+# A column of text is stored as numbers if its text can be restored from them. The numbers are
+# integers if all values match this pattern. They are floats if one of these functions turns each
+# number into its text again: as Python and pandas do, without ".0", without exponents, or with
+# equally many decimals. Values with leading zeros, a plus sign, or more digits than the type holds
+# are names, and so are "-0", or "1.1" beside "1.10".
 _WHOLE = r"^(0|-?[1-9]\d{0,17})$"
 _FLOATS: tuple[Callable[[float], str], ...] = (
     repr,

@@ -30,7 +30,7 @@ _FILES = re.compile(r"zarr\.json|c/\d+")
 
 
 def with_counts(counts: NDArray[np.int64], labels: NDArray) -> NDArray[np.int64]:
-    """Add the numbers of rows with each label, without −1, to the counts so far."""
+    """Add the number of rows with each label, except −1, to earlier counts."""
     found = np.bincount(labels[labels >= 0], minlength=len(counts))
     found[: len(counts)] += counts
     return found
@@ -49,8 +49,8 @@ class LabelWriter:
 
     def __init__(self, path: Path) -> None:
         self.n_rows = 0  # number of labels so far
-        # Rows with each label, (largest label + 1,); those of outliers and without any value, −1,
-        # are not counted.
+        # Number of rows with each label, (largest label + 1,); rows with the label −1, outliers and
+        # rows without any value, are not counted.
         self.counts = np.zeros(0, dtype=np.int64)
         self._path = path
         self._waiting: list[NDArray[np.int32]] = []

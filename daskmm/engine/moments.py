@@ -107,7 +107,7 @@ class Moments:
         complete = self.observed is None and other.observed is None
         if other.weight == 0.0 or self.weight == 0.0:
             heavier = self if other.weight == 0.0 else other
-            # Later passes meet the missing values of rows without weight, too.
+            # Later passes see the missing values of rows without weight, so they must be expected.
             return heavier if complete else replace(heavier, observed=heavier.masses)
         own, added = self.masses, other.masses
         with np.errstate(over="ignore", invalid="ignore"):

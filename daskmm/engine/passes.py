@@ -140,7 +140,7 @@ class Passes:
     def check_gathered(
         self, rows: NDArray[np.float64], weights: NDArray[np.float64], coordinates: Coordinates
     ) -> None:
-        """Raise ValueError unless rows of the table are those of the first pass.
+        """Raise ValueError unless the given rows are those that the first pass read.
 
         All rows of the table are given, in the model's coordinates, with their sample weights.
         """

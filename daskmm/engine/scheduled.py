@@ -1,4 +1,4 @@
-"""Passes over lazy blocks, which the active scheduler of dask makes."""
+"""Make passes over lazy blocks by the active scheduler of dask."""
 
 from __future__ import annotations
 

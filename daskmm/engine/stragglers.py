@@ -24,8 +24,8 @@ from daskmm.engine.graph import GroupTasks
 from daskmm.engine.merge_tree import merge
 from daskmm.engine.worker_task import PartialSums, completed, give_up, without_records
 
-# Seconds until the first check of the workers, which are also the least seconds between two checks.
-# The time between checks is a share of the time since the pass began, and at most a second.
+# Least seconds between two checks of the workers, and before the first one. The time between checks
+# is a share of the time since the pass began, and at most a second.
 _FIRST_LOOK, _SHARE, _LAST_LOOK = 0.25, 1 / 10, 1.0
 # Key of dask's configuration. Calls are handed over once half of the workers have been idle for
 # this share of the time that they worked. With infinity, no call is ever handed over.
@@ -67,7 +67,7 @@ class Handover:
     asked: bool = field(default=False, init=False)
 
     async def total(self, futures: list[Any]) -> PartialSums:
-        """Return the sum of the records of some futures, and of calls handed over."""
+        """Return the sum of the records of futures, and of calls that other workers took over."""
         sums = await self.sums(futures)
         return await self._value(sums) if self.large else sums
 

@@ -1,4 +1,4 @@
-"""Threads of this process, which each visit a block, and BLAS on one thread meanwhile."""
+"""Visit blocks on threads of this process, while BLAS uses one thread."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ class PartialSums:
 
     @property
     def _n_made(self) -> int:
-        """Number of calls whose records are here."""
+        """Number of calls whose records this sum contains."""
         made = sum(stop - start for start, (_, stop) in self.parts.items())
         return made + (0 if self.unordered is None else self.unordered.n_calls)
 

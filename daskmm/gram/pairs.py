@@ -97,7 +97,7 @@ class Pair:
         ]
 
     def product(self, values: Iterable[NDArray], x: FloatArray, y: FloatArray) -> RowSums:
-        """Return the terms of the tiles between the groups in K @ right.
+        """Return what the tiles between the two groups add to K @ right.
 
         `values` are the kernel values of each tile, in the order of `tiles`; `x` and `y` are the
         rows of `right` in the first and in the second group.

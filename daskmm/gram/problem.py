@@ -138,7 +138,7 @@ class KernelProblem:
         )
 
     def _weights_follow(self, before: KernelState, weights: FloatArray) -> bool:
-        """Return whether the kernel weights changed, or will with the first dispersion."""
+        """Return whether the kernel weights have changed, or will once dispersions are known."""
         if len(self.grams) == 1:
             return False
         return before.row_phi is None or not np.array_equal(weights, before.kernel_weights)

@@ -29,8 +29,8 @@ _DISTANCES, _MOST_ROWS, _VALUES = 1 << 18, 1_000, 1 << 22
 _ROWS_OF_PROFILE, _PRODUCTS_OF_PROFILE, _ROWS_PER_CLUSTER = 20_000, 5_000_000, 8
 # 2^64 divided by the golden ratio.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-# Distances of the same row may differ by rounding errors, and so lie in different bins; compared
-# with a limit, they are made shorter by this factor.
+# Rounding errors may put distances of the same row into different bins. So distances are multiplied
+# by this factor before they are compared with a limit.
 _ROUNDED_DOWN = 1.0 - 1e-6
 # Label of rows that belong to no cluster.
 NO_CLUSTER = -1
@@ -81,7 +81,7 @@ class DistanceProfile(NamedTuple):
         same = Coordinates.identity(rows.shape[1])
         labels, smallest = nearest_of(Block(rows), same, state)
         if rows.dtype == np.float32:
-            # Distances of copies are rounding errors of the sample.
+            # Distances of rows that equal their centre are 0 but for rounding in the sample.
             rounding = np.square(np.finfo(np.float32).eps) * np.square(state.centers).sum(axis=1)
             smallest = np.where(smallest > rounding[labels], smallest, 0.0)
         held = np.where(labels < 0, 0.0, weights)
@@ -165,7 +165,7 @@ def labels_within_limit(
 ) -> NDArray[np.int32]:
     """Return the nearest centre of each row of one block; −1 beyond a relative distance.
 
-    Distances are taken to the bins of the profile, so that rows tied at the limit lie within it.
+    Distances are rounded to the bins of the profile, so that rows at the limit count as within it.
     """
     labels, smallest = nearest_of(block, coordinates, state)
     binned_distances = binned(smallest * _ROUNDED_DOWN)

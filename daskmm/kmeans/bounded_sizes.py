@@ -44,7 +44,8 @@ _PARTNERS, _TILE = 4, 1 << 20
 # Merged clusters weigh at most this share of the bound, since later steps may add rows.
 _ROOM = 0.95
 # Clusters of a sample get at most this share of the bound, since those of the table differ. The
-# ratio of both weights is taken to be within this factor of that of all rows.
+# ratio of a cluster's weight in the sample to that in the table is assumed to differ by at most
+# this factor from the ratio of all rows.
 _ROOM_OF_SAMPLE, _MOST_ASTRAY = 0.99, 2.0
 # A sample is the table itself if its weight differs from that of all rows by less than this share.
 _ROUNDING = 1e-9
@@ -71,8 +72,8 @@ def with_offsets(
 ) -> Outcome[CenterState]:
     """Move the centres to the means, and learn offsets that bound the weights by `most`.
 
-    The sample is in the model's coordinates. If it is a part of the rows, the weights of the
-    clusters at the last outcome show how much those of its clusters are astray.
+    The sample is in the model's coordinates. If it does not hold all rows, each cluster's weight in
+    it is corrected by the cluster's weight in the table, which the last pass computed.
     """
     before, weights = outcome.run.state, outcome.scored.cluster_weights
     same = Coordinates.identity(before.centers.shape[1])
@@ -113,7 +114,7 @@ def with_smaller_clusters(
 
 
 def _after(outcome: Outcome[CenterState], then: Outcome[CenterState]) -> Outcome[CenterState]:
-    """Continue an outcome; steps end when sizes are bounded, not for a lack of convergence."""
+    """Continue an outcome; it has converged if it had before, whatever ended the steps."""
     after = continued(outcome, then)
     runs = list(after.runs)
     runs[after.best] = replace(after.run, converged=outcome.run.converged)
@@ -162,10 +163,12 @@ def with_divided_clusters(
     labels = labels_of(Block(sample.rows), same, state)
     centers, left = state.centers.copy(), iter(pairs)
     for cluster, more in zip(too_large, wanted, strict=True):
-        own = np.flatnonzero(labels == cluster)[:_MOST_ROWS]
+        own_seed = seed + int(cluster)
+        rng = np.random.default_rng(own_seed)
+        own = rng.permutation(np.flatnonzero(labels == cluster))[:_MOST_ROWS]
         rows, v = dense(sample.rows[own]), sample.weights[own]
         n_parts, center = 1 + min(int(more), len(pairs)), state.centers[cluster]
-        parts = parts_of(rows, v, n_parts, center, state.distortion, seed + int(cluster))
+        parts = parts_of(rows, v, n_parts, center, state.distortion, own_seed)
         for part in parts[1:]:
             pair = next(left, None)
             if pair is None:

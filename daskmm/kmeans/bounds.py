@@ -49,7 +49,7 @@ _SHARE_OF_BOUNDS, _SHARE_KEPT = 1.5, 0.25
 # Least number of centres, and of rows per centre, for which bounds save time. With fewer rows, the
 # distances between centres would cost too much.
 LEAST_CLUSTERS, _ROWS_PER_CLUSTER = SCORED, 16
-# Least number of parts of the centres whose moves are computed at once.
+# Least number of parts into which centres are divided to compute their moves.
 _PARTS = 8
 # Bounds are dropped for a number of steps if they leave more than this share of the rows to be
 # compared with all centres. The number of steps doubles each time.
@@ -237,7 +237,7 @@ class _Start:
     """Bounds of a start between two of its steps."""
 
     bounds: Bounds | None
-    # Number of steps without bounds that remain, and number of those after the next failure.
+    # Number of steps that remain without bounds, and number of such steps after the next failure.
     left: int = 0
     pause: int = 1
 

@@ -251,7 +251,7 @@ class CenterCosts:
         return Cost(*self._iterations(annealing_steps(own.schedule) or HARD_STEPS), seconds)
 
     def _iterations(self, typical: int) -> tuple[int, int]:
-        """Return typical and most passes of iterations; one more pass scores unconverged runs."""
+        """Return typical and largest number of passes; the latter has one that scores the end."""
         most = self.method.schedule.max_iter
         usual, each = _TRIMMED_PASSES if self.method.trim else (1, 1)
         return usual * min(typical, most), each * (most + 1)
@@ -305,7 +305,7 @@ class CenterCosts:
         """Return the cost of the labels of rows in memory; labels of lazy rows are lazy."""
         if self.layout.lazy:
             return Cost()
-        states = 0.0 if self._bounded else 1.0  # bounds give most labels
+        states = 0.0 if self._bounded else 1.0  # bounds know most labels already
         return Cost(1, 1, lambda: self._pass_over(states * self._hard))
 
 

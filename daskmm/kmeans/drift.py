@@ -1,4 +1,4 @@
-"""Sums over the rows of each batch, from which drift is told apart from ordinary changes."""
+"""Sums over the rows of each batch, by which a monitor detects drift."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Exchange clusters: divide those that gain most, and merge pairs whose merger costs less.
 
 Hard steps move centres between neighbours only, so they cannot take a centre from a place that has
-too many to one that has too few. An exchange does, at an equal number of clusters (iterative
+too many to one that has too few. An exchange does, and keeps the number of clusters (iterative
 split-and-merge: Kaukoranta, Fränti & Nevalainen, "Iterative split-and-merge algorithm for vector
 quantization codebook generation", Opt. Eng. 37, 1998).
 """

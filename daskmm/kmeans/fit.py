@@ -86,7 +86,7 @@ class CentersFit:
     # For each start of the outcome, its history on samples; empty if there was none.
     before: Sequence[list[IterationRecord]] = ()
     n_split: int = 0  # number of coincident centres that were moved
-    # Whether learning the matrix, or offsets that bound sizes, once more gains nothing.
+    # Whether it gains nothing to learn the matrix, or the offsets that bound sizes, once more.
     settled: bool = False
     # The cheapest outcome that meets the bound of sizes, or else the one whose largest cluster is
     # smallest, once sizes have been bounded.
@@ -121,7 +121,7 @@ def _seeded(fit: CentersFit) -> CentersFit:
 
 
 def _reseeded(fit: CentersFit) -> CentersFit:
-    """Draw other seeds for all starts."""
+    """Replace the seeds of all starts by new ones."""
     drawn = draw_seeds(fit.context.journal, fit.rng, len(fit.seeds) - 1)
     return replace(fit, seeds=[fit.seeds[0], *drawn])
 
@@ -198,7 +198,7 @@ def _polished(fit: CentersFit) -> CentersFit:
     # The cost of a run on all rows shows after one step whether it has converged.
     whole = len(fit.survey.core.rows) == fit.survey.n_rows
     schedule = replace(search.hard_schedule, calm=_CALM_READS)
-    if whole:  # steps on the sample were steps over all rows
+    if whole:  # the sample is the table, so its steps count
         n_left = schedule.max_iter - max(len(run.history) for run in runs)
         schedule = replace(schedule, max_iter=max(1, n_left))
     if not fit.lazy and not (whole and runs[0].converged):
@@ -488,7 +488,7 @@ def _starts(fit: CentersFit) -> Sequence[FloatArray | CenterState]:
             return [given]
         state = fit.problem.update.start(given, method.schedule.s0)
         return [replace(state, feature_weights=fit.feature_weights)]
-    # The start hardly matters to the result of several exchanges.
+    # Several exchanges end alike from any start, so a fast one is chosen.
     exchanges = method.exchanges and method.schedule.max_iter >= _STEPS_OF_EXCHANGES
     centers: list[FloatArray] = []
     at_once = 1

@@ -38,9 +38,9 @@ from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 
-# Better clusters are looked for once the rows since the last search have this share of the weight
-# of all rows: the first one, or the smaller second one while new rows cost _COSTLY times as much as
-# the rows of all calls.
+# Better clusters are looked for once the rows since the last search have the first share of the
+# weight of all rows. While new rows cost _COSTLY times as much as the rows of all calls, the
+# smaller second share suffices.
 _RENEWED, _SOONER, _COSTLY = 0.3, 0.1, 1.25
 # Clusters are looked for on the sample, as long as rows outside of it have at most this share of
 # the weight.
@@ -55,7 +55,7 @@ _FASTER, _WINS = 4.0, 5e-3
 class Majorizer(MeanSums):
     """Majorizing function of the rows of one call or several, as a function of the state."""
 
-    n_rows: int  # this number does not fade
+    n_rows: int  # number of these rows, however much their weights have faded
     weight: float  # sum of the sample weights of these rows
     constant: float  # part of `cost` that does not depend on the state
     kept: float = 1.0  # share of their sample weights that the rows of a single call still have
@@ -126,7 +126,7 @@ class Updates:
     weight_since: float = 0.0  # weight of the rows that came after the last search
     shorter: ShorterMemory | None = None  # records that fade faster; None without a half-life
     searches: bool = True  # whether better clusters are looked for
-    unsampled: float = 0.0  # weight that rows of a fit still have; no such row is in the sample
+    unsampled: float = 0.0  # weight that the rows of a fit still have; the sample has none of them
 
     @property
     def keyed(self) -> dict[str, Majorizer]:
@@ -268,7 +268,7 @@ def _stepped(
     reservoir = _without_call(updates.reservoir, key).faded(factor) + seen.drawn.faded(kept)
     since = updates.weight_since + record.weight
     updates = replace(updates, reservoir=reservoir, weight_since=since)
-    # Rows that have not been sampled, those of a fit, may have clusters that the sample lacks.
+    # The rows of a fit are not in the sample, which may so lack clusters of theirs.
     seen_all = updates.unsampled <= _UNSAMPLED * total.weight
     enough = since >= (_SOONER if sooner else _RENEWED) * total.weight
     if updates.searches and seen_all and enough:
@@ -386,7 +386,7 @@ def _visited(
     memories = list(memories)
     found = visit(memories)
     if not all(np.isfinite(each.sums.objective) for each in found.seen.records):
-        # Rows may have values in features where all centres are at an edge of the domain.
+        # If all centres are at an edge of the domain, new rows may be infinitely far from them.
         for i, (updates, state) in enumerate(memories):
             off = updates.distortion.off_edges(state.centers)
             memories[i] = updates, replace(state, centers=off)

@@ -1,8 +1,8 @@
 """Learn offsets of distances that bound the sizes of clusters.
 
 A row goes to the cluster with the smallest sum of squared distance and offset. The offsets are the
-prices of an ascending auction (Bertsekas, "The auction algorithm", Ann. Oper. Res. 14, 1988): that
-of a cluster which is too large rises until enough rows prefer another one.
+prices of an ascending auction (Bertsekas, "The auction algorithm", Ann. Oper. Res. 14, 1988): the
+price of a cluster that is too large rises until enough rows prefer another one.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _NEAR = 16
 # Largest number of rounds of an auction. A round raises an offset by at least this share of the
 # mean distance, so that clusters whose rows are alike do not raise each other's offset for ever.
 _MOST_ROUNDS, _LEAST_RISE = 200, 2e-3
-# Share of earlier offsets from which they rise. More would leave clusters too small; with none, an
-# auction takes three times as long.
+# An auction begins at this share of the earlier offsets. A larger share would leave clusters too
+# small; an auction that begins at 0 takes three times as long.
 _KEPT = 0.7
 # Offsets rise until a cluster that was too large has this share of its limit.
 _AIM = 0.98

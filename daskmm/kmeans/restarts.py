@@ -116,7 +116,7 @@ class _MayEndBelow:
     # Number of first steps that are taken in any case: the cost of over-relaxed steps falls late.
     patience: int = 0
     before: float = math.inf  # cost at the step before
-    hopeless: int = 0  # number of latest steps in a row at which the cost could not fall far enough
+    hopeless: int = 0  # number of latest steps with too small a gain, in a row
 
     def __call__(self, costs: Sequence[float]) -> list[int]:
         (now,) = costs

@@ -129,13 +129,14 @@ _SAME_OPTIMUM = 1e-6
 # and each saves a pass later: overlapping clusters, which converge slowly, need a third fewer
 # passes and end at a lower cost.
 _LARGER_SAMPLE_TOL = 0.1
-# Largest number of generations of recombined starts. The last generation is the first that lowers
-# the best cost by less than this share (smaller gains do not carry over from the sample to all
-# rows).
+# Largest number of generations of recombined starts. A generation that lowers the best cost by less
+# than this share is the last one, since such small gains do not carry over from the sample to all
+# rows.
 _GENERATIONS = 4
 _WORTH_ANOTHER = 1e-3
 # Largest number of exchanges of clusters. They also end once one of them gains less than this
-# share. A third less would lower the cost by up to .06 %, in up to a seventh more time.
+# share. A share that is smaller by a third would lower the cost by up to .06 %, in up to a seventh
+# more time.
 _EXCHANGES, _WORTH_EXCHANGING = 8, 3e-3
 # Relaxation of the steps after the last exchange, in which most rows keep their centre.
 _LAST_RELAXATIONS = RELAXATIONS[-2:]

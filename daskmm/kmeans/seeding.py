@@ -35,7 +35,8 @@ FloatArray = NDArray[np.float64]
 # Number of rounds of k-means||, and of rows drawn per round and cluster.
 ROUNDS = 5
 OVERSAMPLING = 2
-# Up to so many rows, and from so many clusters on, greedy k-means++ computes all distances at once.
+# Greedy k-means++ computes all distances at once for at most this many rows and at least this many
+# clusters.
 _FEW_ROWS, _CALLS = 1024, 16
 # Squares up to this size can be summed over rows without overflow.
 _LARGEST_SQUARE = 1e290
@@ -195,7 +196,7 @@ def greedy_rows(
 def _of_near(
     rate: FloatArray, distances: FloatArray, weights: FloatArray, trim: float
 ) -> FloatArray:
-    """Return the rates of the rows, 0 for the farthest ones."""
+    """Return the rates at which rows are drawn; the farthest rows have rate 0."""
     return np.where(farthest_share(distances, weights, trim), 0.0, rate)
 
 

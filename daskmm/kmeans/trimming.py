@@ -84,7 +84,7 @@ def trimmed_sums(
     ]
     n_rows, n_features = passes.blocks.layout.n_rows, passes.blocks.layout.n_features
     shares = sum(limit.inside / total for limit, total in zip(first, totals, strict=True))
-    # Weights do not say how many rows are in a bin.
+    # The number of rows in a bin follows from its weight only if rows have no sample weights.
     known = n_rows is not None and passes.blocks.weights is None
     if known and 8 * shares * n_rows * n_features <= _GATHERED_BYTES:
         parts = passes.reduce(_parted, *shared, first).records
@@ -147,7 +147,7 @@ def _parted(
     states: tuple[CenterState, ...],
     limits: list[Threshold],
 ) -> PerStart[_Parted]:
-    """Return the sums of one block's rows below the bins of thresholds, and the rows in them."""
+    """For each threshold, return the sums of a block's rows below its bin, and the rows in it."""
     records = []
     for state, threshold in zip(states, limits, strict=True):
         smallest, held = _distances(block, coordinates, state)

@@ -181,7 +181,7 @@ class EntropyUpdate(Update):
         return feature_weights[np.unique(self.groups, return_index=True)[1]]
 
     def per_feature(self, dispersion: FloatArray) -> FloatArray:
-        """Divide each group's dispersion by the number of its features, all of which hold it."""
+        """Divide each group's dispersion, which each of its features holds, by their number."""
         if self.groups is None:
             return dispersion
         return dispersion / np.bincount(self.groups)[self.groups]
@@ -375,7 +375,7 @@ class CentersProblem:
             return
         found = np.append(sums.sums.sum(axis=0), sums.weights.sum())
         if not isinstance(state.distortion, Bregman):
-            found[:-1] = 0.0  # sums of norms are weighted by the distances
+            found[:-1] = 0.0  # sums of norms change with the distances
         elif self._totals is None and isinstance(self.coordinates, Coordinates):
             self._totals = known.of_rows(self.coordinates)
         if self._totals is None:

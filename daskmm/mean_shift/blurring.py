@@ -178,7 +178,7 @@ class Rows:
         return resolution(first.positions, first.multiplicity)
 
     def unrounded(self, dispersion: FloatArray) -> FloatArray:
-        """Return the dispersion of the numbers that the features' values are rounded from.
+        """Return the dispersion of the numbers that became the features' values by rounding.
 
         Rows with equal values of a feature need not move in it. If nearly all rows are equal in a
         feature, it would get all the weight.
@@ -328,7 +328,7 @@ def _after(
     self_term = old.taken >= stage.self_term_from
     least, met = settings.least_weight(rows.weight), _met(old.state, old, rows, settings)
     far = stragglers(old.state.representatives.multiplicity, least, met)
-    # If a small group is not a straggler, clusters are still forming.
+    # A small group that is not a straggler shows that clusters are still forming.
     formed = settings.convention == "auto" and not (met[~far] < least).any()
     shift = Shift(
         settings.bandwidth,

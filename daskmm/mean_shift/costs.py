@@ -20,7 +20,8 @@ from daskmm.numerics.mean_shift import TILE, Points, add_block_pair
 # Typical number of sweeps over all pairs before rows have merged; number of bandwidths that are
 # tried on 1,000 rows, and of sweeps for each.
 FULL_SWEEPS, _BANDWIDTHS, _BANDWIDTH_SWEEPS = 8, 26, 60
-# Typical number of iterations that learn the weights and, after that, until rows have merged.
+# Typical number of iterations that learn the weights, and of those after them until rows have
+# merged.
 _TYPICAL_BLURRING = 30
 
 
@@ -32,7 +33,7 @@ class BlurringCosts:
     max_iter: int
     # The largest number of micro-clusters; None if every row is blurred.
     n_micro_clusters: int | None
-    learns: bool  # whether it learns feature weights
+    learns: bool  # whether the fit learns feature weights
     threads: int  # number of threads of a worker
 
     @property

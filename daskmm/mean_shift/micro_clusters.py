@@ -207,7 +207,7 @@ class Compression:
         n_representatives: int,
         seed: int,
     ) -> Self:
-        """Begin with rows of the sample, as half of the centres of `n_representatives`."""
+        """Take rows of the sample as the first half of the `n_representatives` centres."""
         rng = np.random.default_rng(seed)
         n_drawn = n_representatives // (2 * DRAWS)
         sample = survey.sample.rows

@@ -171,7 +171,7 @@ def _balanced_strips(n: int) -> list[list[slice]]:
 
 
 def _sums_of_strips(strips: list[slice], points: Points, own_share: FloatArray) -> FloatArray:
-    """Compute the terms of some strips of tiles in the kernel sums of rows and columns."""
+    """Compute what some strips of tiles add to the kernel sums of their rows and columns."""
     total = np.zeros(points.masses.shape)
     for rows in strips:
         later = slice(rows.stop, len(points))

@@ -211,7 +211,8 @@ def _measured_silhouettes(labels: NDArray, distances: Callable[[slice], FloatArr
     for start in range(0, n, step := max(1, _DISTANCES // n)):
         apart = distances(slice(start, start + step))
         places, mine = np.arange(len(apart)), own[start : start + step]
-        apart[places, start + places] = 0.0  # divergences are to centres inside their domain
+        # Divergences are measured to centres inside the domain, so a row may be apart from itself.
+        apart[places, start + places] = 0.0
         sums = (member @ apart.T).T
         inner = sums[places, mine] / np.maximum(sizes[mine] - 1, 1)
         means = sums / sizes
@@ -230,7 +231,7 @@ def sampled_table(X: Any, most: int) -> Any:
         The rows, in memory.
     """
     rows = _reduced(_sampled, X, None, int(most)).in_order().rows
-    names = getattr(header_of(X), "columns", None)  # those that a dask array carries
+    names = getattr(header_of(X), "columns", None)  # a dask array may carry names
     if names is None or not isinstance(rows, np.ndarray):
         return rows
     import pandas as pd

@@ -24,7 +24,7 @@ _PASSES, _PASSES_FROM_GIVEN = 6, 30
 _STEPS_ON_SAMPLE, _STEPS_OF_MOVES = 60, 60
 # Typical number of EM steps in the comparison of covariance types; simpler types take less time.
 _STEPS_OF_TYPES = 120
-# Share of missing values, if there may be some; no value is read to find out.
+# Assumed share of missing values, if values may be missing.
 _MISSING = 0.1
 # Number of rows of the block on which the time of a step is measured.
 _ROWS = 2048

@@ -76,7 +76,7 @@ class MixtureFit:
         return len(self.survey.sample.rows)
 
     def whole_sample(self, state: MixtureState | None = None) -> tuple[FloatArray, FloatArray]:
-        """Return the sample; expected values, or means without a state, replace missing ones."""
+        """Return the sample with the state's expectations, or means, for missing values."""
         rows, weights = self.sample
         if not (self.settings.partial and np.isnan(rows).any()):
             return rows, weights
@@ -174,7 +174,7 @@ def _tried(fit: MixtureFit) -> MixtureFit:
 
 
 def _differ(fit: MixtureFit) -> bool:
-    """Return whether the first starts have not all ended at the same likelihood."""
+    """Return whether the first starts ended at different likelihoods."""
     costs = [run.last for run in fit.runs if run.stage == "done"]
     own = fit.settings
     if own.n_first == own.n_starts:

@@ -58,14 +58,14 @@ class EMRecord:
             scatters = sizes[:, None] * np.broadcast_to(variances, state.means.shape)
         pulls = logs = None
         if state.degrees is not None:
-            # At a maximum of the likelihood, the mean of u is 1.
+            # The fit is at a maximum of the likelihood, where the mean of u is 1.
             pulls, logs = sizes, expected_logs(sizes, state.degrees, p)
         still = np.zeros_like(state.means)
         sums = EMSums(sizes, still, scatters, weight * likelihood, pulls, logs)
         return cls(n_rows, weight, sums, state.means)
 
     def around(self, means: FloatArray) -> Self:
-        """Return the record with sums that refer to other centres."""
+        """Return the record with its sums taken around other centres."""
         own, shift = self.sums, means - self.means
         weights = own.masses[:, None]
         if own.scatters.ndim == 2:

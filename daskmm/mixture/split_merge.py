@@ -157,7 +157,7 @@ def _merged(state: MixtureState, pair: tuple[int, int]) -> tuple[MixtureState, f
     one = _one(kind, mean, np.asarray(within + between)[None])
     # log det U is −½ log det Σ.
     loss = float(shares @ state.log_determinants[own]) - share * float(one.log_determinants[0])
-    # After merging two components that are apart, one no longer knows to which a row belonged.
+    # A merged component does not tell to which of two distant components a row belonged.
     return one, loss - float(share * _entropy(shares / share))
 
 

@@ -41,7 +41,7 @@ class CheckpointError(ValueError):
 
 
 class _States:
-    """The states in a folder: files of other kinds that lie there are never touched.
+    """The states in a folder; other files in it are never touched.
 
     If the folder is the local copy of a remote one, it has a mirror, whose URL messages name.
     """
@@ -138,7 +138,8 @@ class Checkpoint(Journal):
         self.data: dict[str, Any] = {}
         self._passes: PassCounter | None = None
         self._former: dict[str, Any] = {}
-        # Whether results have not been written yet, how many iterations these are, and since when.
+        # Whether results wait to be written, the number of their iterations, and the time of the
+        # last write.
         self._unwritten, self._n_unwritten, self._written_at = False, 0, time.monotonic()
         self._created = time.perf_counter()
         if numbers := states.numbers():

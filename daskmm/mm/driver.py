@@ -71,11 +71,11 @@ class Schedule:
     critical_multiple: float | None = None
     # Number of iterations in a row with a negligible change after which a stage ends.
     calm: int = CALM_ITERATIONS
-    # How far hard steps move the centres, relative to the way to the means, one factor ω ≤ 2 per
-    # step; the last one holds until changes are negligible. Steps to the means follow. Without
-    # factors, all steps go to the means.
+    # Factors ω ≤ 2, one per hard step: how far it moves the centres, relative to the way to the
+    # means. The last factor holds until changes are negligible; then steps to the means follow.
+    # Without factors, all steps go to the means.
     relaxations: tuple[float, ...] = ()
-    # Whether the last iteration goes to the means, if earlier ones go further.
+    # Whether the last iteration moves centres to the means, if earlier ones move them further.
     ends_at_means: bool = True
 
     def relaxation(self, n_hard: int, n_left: int) -> float:
@@ -199,8 +199,8 @@ def _started(problem: Problem[S], start: Any, schedule: Schedule) -> Run[S]:
         return Run(state, stage)
     s = start.state.s
     if start.stage == "anneal" and len(start.history) < schedule.max_iter:
-        # A run that had reached `max_iter` still has its last power; `max_iter` has been raised
-        # since.
+        # If the run stopped at `max_iter`, which has been raised since, its state still has the
+        # power of its last step.
         s = schedule.power(len(start.history))
     return replace(start, state=problem.start(start.state, s))
 
@@ -271,7 +271,7 @@ def advanced(
             if calm >= schedule.calm and n_hard > len(schedule.relaxations):
                 if not schedule.ends_at_means:
                     return Run(step.state, "done", history, True, calm, last)
-                # The centres of a converged run are means.
+                # A run has converged only once its centres are the means.
                 factor, calm = 1.0, schedule.calm - 1
             return Run(_relaxed(step.state, factor), stage, history, False, calm, last)
         if calm >= schedule.calm or not step.moved:

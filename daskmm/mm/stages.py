@@ -34,8 +34,8 @@ class Cost:
 
     passes: int = 0  # typical number of passes over the data
     most: int = 0  # the largest number of passes there can be
-    # Returns typical seconds, for which the speed of this machine is measured. None if the stage
-    # takes next to no time.
+    # Measures the speed of this machine, and returns typical seconds. None if the stage takes next
+    # to no time.
     seconds: Callable[[], float] | None = None
 
 

@@ -82,7 +82,7 @@ class Between:
 
     @classmethod
     def nothing(cls, n_statistics: int) -> Between:
-        """Return the result for rows that are drawn independently."""
+        """Return no variance between batches, as for rows that are drawn independently."""
         return cls(np.zeros(n_statistics), np.full(n_statistics, np.inf), False)
 
     @classmethod
@@ -245,5 +245,5 @@ def _persistence(residuals: FloatArray, season: int) -> tuple[FloatArray, FloatA
 
 
 def _over(a: FloatArray | float, b: FloatArray) -> FloatArray:
-    """Divide; the result is 0 if the divisor is 0."""
+    """Divide numbers; the result is 0 where the divisor is 0."""
     return np.divide(a, b, out=np.zeros(np.broadcast_shapes(np.shape(a), b.shape)), where=b != 0)

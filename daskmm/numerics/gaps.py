@@ -40,13 +40,13 @@ FloatArray = NDArray[np.float64]
 # tested on the second.
 Halves = tuple[NDArray[np.int64], NDArray[np.int64]]
 
-# Thresholds of a gap: the density between two groups relative to that of the groups, and the
-# evidence.
+# Thresholds of the two conditions for a gap: the ratio of the densities between and within two
+# groups, and the evidence that it is not chance.
 DENSITY, EVIDENCE, PER_FEATURE = 0.65, 2.4, 5.0
 # Largest overlap; also the overlap of groups whose medians are not in the order of their means.
 WIDEST = 10.0
-# Groups are only cells of one cluster if unions of them overlap by this much or more. Cells count
-# as hardly merged if more than this share of them is left, and more than this number.
+# Groups are cells of one cluster if unions of them overlap by this much or more. Hardly any cells
+# count as merged if more than this share of them, and more than this number, are left.
 _NO_CELLS, _HARDLY_MERGED, _FEW_CELLS = 2.0, 0.9, 3
 # Windows consist of four bins of this width; the centres of the windows are -.05, 0, ….
 _BIN, _FIRST, _N_BINS = 0.05, -0.15, 26
@@ -242,7 +242,7 @@ class _Queue:
         """Return overlap and numbers of the pair to be merged next."""
         while True:
             if not self._heap:
-                # No remaining group has been compared with another remaining group.
+                # None of the groups that are left have been compared with each other.
                 self._compare_near()
             _, _, i, j, overlap = heapq.heappop(self._heap)
             if i in self.alive and j in self.alive:

@@ -67,7 +67,7 @@ class Standardized:
     def halves(
         self, feature_weights: FloatArray, n_directions: int, rng: np.random.Generator
     ) -> HeldOut:
-        """Compute the shares of each half of the features along directions of the other half.
+        """Compute which share of the variance of each half of the features the other half predicts.
 
         `feature_weights` weigh the features that determine directions.
         """

@@ -169,7 +169,7 @@ class LiftedCoordinates:
         return np.column_stack([z, np.zeros(len(z))])
 
     def tiles(self, rows: NDArray) -> Iterator[slice]:
-        """Yield slices of rows that are lifted at once; a block without rows has an empty one."""
+        """Yield slices of rows that are lifted at once; one is empty if there are no rows."""
         n, p = rows.shape
         return tiles(max(1, n), max(1, _LIFTED_BYTES // (8 * (p + 1))))
 

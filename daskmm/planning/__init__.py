@@ -32,8 +32,8 @@ from daskmm.storage.readable import readable_bytes, readable_seconds
 
 # Bytes of the interpreter after a small fit. Measured: 180 MB with the packages that daskmm needs;
 # 255 to 265 MB if pandas, pyarrow and xarray are installed, because dask imports them; 370 MB in a
-# worker of a cluster with the package sparse, which imports numba. A plan expects the most, and
-# only what exceeds the usual is refused.
+# worker of a cluster with the package sparse, which imports numba. Plans report memory with the
+# first constant, and refuse fits by the second, smaller one.
 _INTERPRETER_BYTES = 350 << 20
 _LEAST_INTERPRETER_BYTES = 260 << 20
 # Number of arrays, each as large as all positions, that one iteration of mean shift holds besides
@@ -153,7 +153,7 @@ class Plan:
     def _about_bytes(self) -> list[str]:
         if self.n_rows is None:
             return [
-                "bytes and memory are unknown, as the number of rows is: "
+                "bytes and memory are unknown, because the number of rows is unknown: "
                 "X.to_dask_array(lengths=True) counts rows, and 'daskmm plan' estimates those of "
                 "csv files, and of gzip files of them, from their size"
             ]
@@ -174,8 +174,8 @@ class Plan:
             return []
         if self.stages is None:
             return [
-                "time is unknown, as the number of clusters is: a sample decides about the number, "
-                "and the time grows with it"
+                "time is unknown, because the number of clusters is: a sample decides about the "
+                "number, and the time grows with it"
             ]
         parts = [f"{name} {readable_seconds(taken)}" for name, taken in self.stages.items()]
         total = readable_seconds(sum(self.stages.values()))

@@ -130,7 +130,7 @@ def _mean_and_spread(
 
 
 def _mean_of_rows(model: Any) -> FloatArray:
-    """Return the mean of all rows; `mean_` is an origin, which is 0 for sparse rows."""
+    """Return the mean of all rows, which `mean_` is not for sparse rows: it is 0."""
     of_fit = hasattr(model, "covariances_") and not hasattr(model, "updates_")
     if of_fit or not hasattr(model, "cluster_means_"):
         return np.asarray(model.mean_)

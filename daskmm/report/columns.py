@@ -66,7 +66,7 @@ class Profile:
 
     @property
     def of_all(self) -> str:
-        """What `overall` is of; the mean of all rows does not follow from centres."""
+        """What `overall` is the mean of: all rows, or all clusters if only centres are known."""
         return "all clusters" if self.what in ("centre", "direction") else "all rows"
 
 
@@ -180,7 +180,7 @@ class _Column:
             return ", ".join(
                 f"{levels[level]} {readable_share(own[level])}"
                 for level in commonest
-                if round(own[level], 9) > 0  # shares come from sums of floats
+                if round(own[level], 9) > 0  # rounding may raise a share of 0
             )
 
         bars = Histograms(
@@ -193,7 +193,7 @@ class _Column:
         return replace(profile, briefs=[self._commoner(own, levels) for own in self.means])
 
     def _commoner(self, own: FloatArray, levels: list[str]) -> str:
-        """Name the level whose share in a cluster exceeds that in all rows by most."""
+        """Name the level whose share in a cluster exceeds its share of all rows by the most."""
         if np.isnan(own).any():
             return f"{self.name} {_ABSENT}"
         level = int(np.argmax(own - self.overall))
@@ -238,7 +238,7 @@ class _Column:
         return replace(found, briefs=briefs)
 
     def _by_cluster(self, function: Callable[[FloatArray], Any]) -> list[Any]:
-        """Apply a function to the values of each cluster; None for few values in the sample."""
+        """Apply a function to each cluster's values; the result is None if the sample has few."""
         ends = np.searchsorted(self.labels, np.arange(len(self.means) + 1))
         parts = [self.values[a:b] for a, b in itertools.pairwise(ends)]
         return [function(part) if len(part) >= _LEAST_ROWS else None for part in parts]

@@ -86,7 +86,7 @@ def means_of(model: Any, sizes: ArrayLike, sampled: Sampled | None) -> Means | N
     rows = None if sampled is None else _features_of(model, sampled.rows)
     cosine = getattr(model, "distortion", None) == "cosine"
     exact, what = hasattr(model, "cluster_means_") and not cosine, "mean"
-    # Rows count by their sample weights; means of a sample have those that `trim` leaves out, too.
+    # `cluster_sizes_` are weights of the rows that `trim` keeps; a sample also has the others.
     if exact or not getattr(model, "trim", False):
         sizes = getattr(model, "cluster_sizes_", sizes)
     sizes = np.asarray(sizes, dtype=np.float64)
@@ -105,13 +105,13 @@ def means_of(model: Any, sizes: ArrayLike, sampled: Sampled | None) -> Means | N
         starts = expansion.starts
     shares = _shares_of_values(model, sizes, clusters, rows, sampled)
     overall, between = _moments(clusters, shares)
-    if hasattr(model, "covariances_"):  # means of components are those of the step before the sizes
+    if hasattr(model, "covariances_"):  # `cluster_sizes_` come from a later step than the means
         overall = model.weights_ @ model.means_ if hasattr(model, "updates_") else model.mean_
     variance = _variance_of(model, overall)
-    # The scale of a trimmed fit, and of `partial_fit`, is not that of all rows.
+    # Trimmed fits and `partial_fit` scale features by the variance of other rows than all.
     others = getattr(model, "trim", False) or "updates_" in vars(model)
     if sampled is None or rows is None:
-        # Shares of the variance lie between means, not between medians or modes.
+        # The variance explained is that between means; medians and modes do not give it.
         known = variance is not None and not others and what == "mean"
         if variance is None:
             variance = np.full(len(overall), between.max())
@@ -119,7 +119,8 @@ def means_of(model: Any, sizes: ArrayLike, sampled: Sampled | None) -> Means | N
     if others or "labels_" not in vars(model):
         variance = None
     if variance is None:
-        # A sample has few rows of long tails, so each cluster counts by its share of all rows.
+        # The sample may have too few or too many rows of a cluster, so clusters count by their
+        # shares of all rows.
         own = sampled.labels
         counts = np.maximum(np.bincount(own, minlength=len(sizes)), 1)
         weights = (sizes / counts)[own]

@@ -124,7 +124,7 @@ def _environment() -> Environment:
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
-        # Text that is not HTML has no unprintable characters.
+        # Unprintable characters of text that is not HTML become spaces.
         finalize=lambda value: value if hasattr(value, "__html__") else spaced(value),
     )
     environment.globals.update(
@@ -331,7 +331,7 @@ def _origin(summary: Mapping[str, Any], sampled: Sampled | None) -> str:
 def _facts(
     model: Any, summary: Mapping[str, Any], changed: Mapping[str, Any]
 ) -> list[tuple[str, str]]:
-    """Return facts about the model and the fit, by what they are called."""
+    """Return names and values of facts about the model and the fit."""
     facts = {
         "model": summary["model"],
         "data": summary["input"],
@@ -347,7 +347,7 @@ def _facts(
 
 
 def _found(model: Any, summary: Mapping[str, Any]) -> dict[str, str]:
-    """Return numbers of the method, which readers of its papers know."""
+    """Return numbers that only readers of the method's papers understand."""
     found = {}
     if "inertia" in summary:
         inertia, weight = summary["inertia"], model.cluster_sizes_.sum()

@@ -39,7 +39,7 @@ _UNREADABLE = (struct.error, ValueError, KeyError, TypeError, AttributeError, Re
 _KINDS = "fiub"
 # Dataclasses that a file may contain, by name.
 _REGISTERED: dict[str, type] = {}
-# Functions that import modules with further such classes.
+# Functions that import the modules in which further classes are registered.
 _IMPORTS: list[Callable[[], object]] = []
 
 

@@ -52,8 +52,8 @@ def to_faiss(model: Any, X: Any, *, ids: Any = None) -> Any:
     ImportError
         If faiss is not installed.
     ValueError
-        If the distances of the model are others, if values may be missing, or if ids are not
-        integers.
+        If the model's distances are neither Euclidean nor cosine, if values may be missing, or if
+        ids are not integers.
     """
     try:
         import faiss

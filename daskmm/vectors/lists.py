@@ -64,7 +64,7 @@ def counts_of_block(block: Block, clusters: Clusters) -> NDArray[np.int64]:
 
 
 def _mapped(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> NDArray:
-    """Return an array in a new file; without rows, in memory, as an empty file has no map."""
+    """Return an array in a new file; in memory if it is empty, as its file cannot be mapped."""
     return np.memmap(path, dtype, "w+", shape=shape) if shape[0] else np.empty(shape, dtype)
 
 

@@ -181,7 +181,7 @@ def test_a_plan_knows_the_cost_of_missing_values_and_what_it_cannot_know():
     for model in (GaussianMixture("auto"), KMeans("auto")):
         plan = model.plan(rows)
         assert plan.seconds is None
-        assert "time is unknown, as the number of clusters is" in str(plan)
+        assert "time is unknown, because the number of clusters is" in str(plan)
 
 
 def test_passes_are_within_those_planned():

@@ -240,3 +240,13 @@ def test_a_division_keeps_the_number_of_clusters_and_the_mean_of_merged_ones():
         state, np.array([4.0, 1.0, 1.0]), 3.0, Sample(rows, np.ones(6)), 0
     )
     np.testing.assert_allclose(np.sort(after.centers.ravel()), [0.05, 0.95, 11.0], atol=1e-3)
+
+
+def test_a_division_of_rows_in_order_sees_all_of_their_groups():
+    rng = np.random.default_rng(0)
+    groups = np.repeat([0.0, 10.0], [5000, 1000])  # the first rows are of one group
+    rows = np.append(groups, [100.0, 101.0])[:, None] + 0.1 * rng.normal(size=(6002, 1))
+    state = CenterState(np.array([[5.0], [100.0], [101.0]]), -np.inf)
+    sample = Sample(rows, np.ones(len(rows)))
+    after = with_divided_clusters(state, np.array([6000.0, 1.0, 1.0]), 5500.0, sample, 0)
+    np.testing.assert_allclose(np.sort(after.centers.ravel()), [0.0, 10.0, 100.5], atol=0.05)

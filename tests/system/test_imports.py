@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 _FITS = """
 import sys
 import numpy as np
@@ -16,6 +18,11 @@ for name in {names}:
     model.predict(X)
     assert "dask" not in sys.modules, name
 """
+
+
+def set_home(monkeypatch, folder):
+    for name in ("HOME", "USERPROFILE"):  # the latter is that of Windows
+        monkeypatch.setenv(name, str(folder))
 
 
 def test_fits_of_arrays_in_memory_do_not_import_dask():
@@ -34,10 +41,34 @@ def test_dask_settings_of_the_environment_hold_before_dask_is_imported(monkeypat
 
 def test_settings_in_a_file_are_read_and_files_of_comments_are_not(tmp_path, monkeypatch):
     code = "from daskmm._dask import is_configured; print(is_configured())"
-    monkeypatch.setenv("HOME", str(tmp_path))
+    set_home(monkeypatch, tmp_path)
     folder = tmp_path / ".config" / "dask"
     folder.mkdir(parents=True)
     for text, configured in (("# num_workers: 7\n\n", "False"), ("num_workers: 7\n", "True")):
         (folder / "jobs.yaml").write_text(text)
         found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         assert found.stdout.strip() == configured, found.stderr
+
+
+_WITHOUT_HOME = """
+import pwd
+
+def unknown(uid):
+    raise KeyError(uid)
+
+pwd.getpwuid = unknown
+"""
+
+
+@pytest.mark.parametrize("home", ["unknown", "without a file"])
+def test_settings_that_cannot_be_read_count_as_none(home, tmp_path, monkeypatch):
+    code = "from daskmm._dask import is_configured; print(is_configured())"
+    if home == "unknown":
+        monkeypatch.delenv("HOME")
+        pytest.importorskip("pwd")
+        code = _WITHOUT_HOME + code
+    else:
+        set_home(monkeypatch, tmp_path)
+        (tmp_path / ".config" / "dask" / "jobs.yaml").mkdir(parents=True)
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert found.stdout.strip() == "False", found.stderr

@@ -119,7 +119,8 @@ template <class R> struct RowTerms : Entry {
     else fill(x, b * p, logistic_of);
     for (Index i = 0; i < b; i++) {
       double total = sum_of_all(elements + i * p, p);
-      // A ratio overflowed: distances from a reference in the interior are finite.
+      // If the total is not finite, a ratio has overflowed: a reference inside the domain is at a
+      // finite distance from every row.
       if (!__builtin_isfinite(total)) {
         total = 0.0;
         for (Index f = 0; f < p; f++) {

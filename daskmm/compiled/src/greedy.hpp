@@ -87,8 +87,8 @@ struct GreedyChoice {
     take(c, own, 0);
     return drawn[0];
   }
-  // Choose the best of some rows, drawn by cost in a cell that is drawn by cost; or return −1 if no
-  // cost is left.
+  // Draw a cell by its cost, and some of its rows by their costs; return the best of these rows, or
+  // −1 if no cost is left.
   int64_t next(const double* uniforms) {
     double total = 0.0;
     for (Index c = 0; c < a.n_cells; c++) total += costs[c];

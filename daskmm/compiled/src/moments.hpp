@@ -59,7 +59,7 @@ template <class R> struct MomentSums : Entry {
     double* __restrict residues = of.residues, * __restrict squares = of.squares;
     for (Index q = 0; q < size; q++) {
       const double deviation = double(x[q]) - means[q];
-      const double weighted = v[q] * deviation;  // 0 without weight, however large the deviation
+      const double weighted = v[q] * deviation;  // a row without weight adds 0
       residues[q] += weighted;
       squares[q] += weighted * deviation;
     }

@@ -113,7 +113,7 @@ template <class T> struct Leading {
   const Index p = a.p, k = a.k, q = a.n_leading, rows = a.tile;
   const T *const basis = (const T*)a.basis, *const rests = (const T*)a.rests;
   T* factors;         // centres along the directions, padded to whole groups
-  T *y, *remainders;  // panels of rows along the directions, and the norms without them
+  T *y, *remainders;  // panels of rows along the directions, and the norms of their remainders
   T *first, *limits;  // the first candidate, and the largest bound that does not exclude a centre
   int32_t* listed;
 

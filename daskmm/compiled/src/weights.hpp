@@ -216,7 +216,7 @@ template <class T> INLINE Index list_rows(const T* d, T limit, const RowNumbers<
     store(list.excess + end, excess);
     end += found;
 #else
-    if (count<T>(held) == 0) return;  // most vectors have no weight that counts
+    if (count<T>(held) == 0) return;  // in most vectors, all weights are negligible
     for (int lane = 0; lane < n_lanes; lane++) {
       list.rows[end] = T(i + lane);
       list.excess[end] = excess[lane];

@@ -282,7 +282,7 @@ class SquaredEuclidean(Bregman):
 
     @classmethod
     def around(cls, mean: FloatArray, variance: FloatArray) -> SquaredEuclidean:
-        """Return the distance with its reference at the origin, the mean in the model's units."""
+        """Return the distance; its reference is the mean, which is 0 in the model's coordinates."""
         return cls(np.zeros_like(mean))
 
     def tile(self, rows: FloatArray, partial: bool) -> Tile:

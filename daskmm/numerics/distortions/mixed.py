@@ -80,7 +80,7 @@ class Mixed(Bregman):
         n_other -= np.count_nonzero(there) + np.count_nonzero(rows == low)
         if n_other:
             missing = rows == np.where(share, m, np.nan)
-            if n_other > np.count_nonzero(missing):  # rows that are means have other values
+            if n_other > np.count_nonzero(missing):  # means of rows have further values
                 return self.elements(rows, m)
             found[missing] = 0.0
         found[:, ~share] = self.factors[~share] * np.square(rows[:, ~share] - m[~share])

@@ -30,8 +30,8 @@ from daskmm.numerics.distortions.base import (
 )
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
 
-# ε as a share of the rows' spread. If a centre lies on a row but should move, each step is longer
-# than the last by a factor: the number of rows that attract it.
+# ε as a share of the rows' spread. A centre that lies on a row but should move starts with tiny
+# steps, and each step is longer than the last by a factor, the number of rows that attract it.
 SMOOTHING = 1e-6
 # ε if all rows are equal; its inverse is finite.
 _SMALLEST = 1e-100
