@@ -440,20 +440,24 @@ _SAMPLED: tuple[Stage[CentersFit] | Repeat[CentersFit], ...] = (
 
 _BOUNDED_SIZES: tuple[Stage[CentersFit] | Repeat[CentersFit], ...] = (
     Repeat(
-        (Stage("large clusters", functools.partial(_with_smaller_clusters, undivided=UNDIVIDED)),),
+        (
+            Stage(
+                "large clusters",
+                functools.partial(_with_smaller_clusters, undivided=UNDIVIDED),
+                CenterCosts.divisions,
+            ),
+        ),
         _has_no_large_cluster,
         MOST_ROUNDS,
-        CenterCosts.divisions,
     ),
     Repeat(
-        (Stage("offsets", _with_offsets),), _has_settled_sizes, MOST_ROUNDS, CenterCosts.offsets
+        (Stage("offsets", _with_offsets, CenterCosts.offsets),), _has_settled_sizes, MOST_ROUNDS
     ),
     # Offsets between clusters that are far apart would be as large as their distances.
     Repeat(
-        (Stage("bounded sizes", _with_smaller_clusters),),
+        (Stage("bounded sizes", _with_smaller_clusters, CenterCosts.more_divisions),),
         _has_bounded_sizes,
         MOST_ROUNDS,
-        CenterCosts.more_divisions,
     ),
     Stage("most even sizes", _most_even, needed=_was_divided, after_stop=True),
 )

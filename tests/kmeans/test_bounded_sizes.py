@@ -250,3 +250,9 @@ def test_a_division_of_rows_in_order_sees_all_of_their_groups():
     sample = Sample(rows, np.ones(len(rows)))
     after = with_divided_clusters(state, np.array([6000.0, 1.0, 1.0]), 5500.0, sample, 0)
     np.testing.assert_allclose(np.sort(after.centers.ravel()), [0.0, 10.0, 100.5], atol=0.05)
+
+
+def test_plans_name_the_time_of_offsets(unequal):
+    times = KMeans(6, max_cluster_size=1.2).plan(unequal, measure=True).stages
+    assert {"large clusters", "offsets"} <= set(times)
+    assert "" not in times
