@@ -241,8 +241,8 @@ cluster_sizes_ : ndarray of shape (n_clusters,), float64
     Sum of the sample weights of each cluster's rows: their number if there are no weights.
 offsets_ : ndarray of shape (n_clusters,), float64
     Only if `max_cluster_size` needed them: a row belongs to the cluster with the smallest sum of
-    its squared distance, in the model's scale, and the cluster's offset. `transform` and
-    `inertia_` have distances without offsets.
+    its squared (or cosine) distance, in the model's scale, and the cluster's offset. `transform`,
+    `predict_proba`, `memberships` and `inertia_` have distances without offsets.
 cluster_means_ : ndarray of shape (n_clusters, n_features), float64
     Weighted mean of each cluster's rows, in the input's units; for "cosine" its direction. Labels
     are those of the nearest `cluster_centers_`. The means differ from these centres if the fit

@@ -14,9 +14,9 @@ from daskmm.mean_shift.costs import FULL_SWEEPS
 from daskmm.mm.driver import CALM_ITERATIONS as CALM_STEPS
 from daskmm.mm.driver import IterationRecord, Run
 
-# Until a change of the objective is known, this number of hard steps is assumed to be left. Until
-# several are known, they are assumed to fall as the iterations to minus this power (measured: 1.3
-# to 2).
+# Number of hard steps that are assumed to be left while no change of the objective is known.
+# Changes fall as a negative power of the number of steps; this exponent is assumed while few
+# changes are known (measured: 1.3 to 2).
 _FIRST_STEPS, _FALL = 10, 1.4
 # Share of its iterations that an annealing is assumed to have left when it takes longer than
 # planned.
@@ -126,7 +126,7 @@ class TimeLeft:
         return min(left, self.max_iter - len(history))
 
     def _until_calm(self, run: Run[Any], history: Sequence[IterationRecord]) -> float:
-        """Extrapolate the changes of the objective, which fall as a power of the iterations."""
+        """Return how many steps are left if changes fall as a power of the number of steps."""
         costs = [each.objective for each in history]
         changes = [abs(a - b) for a, b in zip(costs[1:], costs[:-1], strict=True)]
         known = len(changes)

@@ -450,7 +450,7 @@ class WeightedBlurringMeanShift(  # type: ignore[call-arg]
     def _warn_of(
         self, blurred: Blurred, path: BandwidthPath | None, n_distinct: int, context: FitContext
     ) -> None:
-        """Warn if no or all rows merged, the path disagrees, or the fit did not converge."""
+        """Warn if no rows or all rows merged, the path disagrees, or the fit did not converge."""
         if was_stopped(context):
             return
         k, h = self.n_clusters_, self.bandwidth_

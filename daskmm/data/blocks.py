@@ -252,7 +252,12 @@ def refuse_other_order(X: Any, values: Any, name: str) -> None:
     other: Any = getattr(values, "index", None)
     if not (hasattr(own, "equals") and hasattr(other, "equals")) or len(own) != len(other):
         return
-    if not own.equals(other) and own.is_unique and own.isin(other).all():
+    if own.equals(other) or own.nlevels != other.nlevels:
+        return
+    if not (own.is_unique and other.is_unique):
+        return
+    places = own.get_indexer(other)  # −1 for entries that X does not have, of other types too
+    if (places >= 0).all() and (places != np.arange(len(own))).any():
         raise ValueError(
             f"{name} has the index of X in another order. Give {name}.reindex(X.index) to match "
             f"rows by the index, or {name}.to_numpy() to match them by their order."

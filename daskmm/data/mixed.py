@@ -419,9 +419,11 @@ def _time(series: Any, column: Column) -> NDArray[np.float64]:
 
     if str(series.dtype).startswith("date32"):  # days of Arrow, which have no time zone
         series = series.astype("timestamp[s][pyarrow]")
-    if series.dt.tz is not None:  # tz_localize takes dates of Arrow as UTC
-        zone = column.zone or _zone(series.dtype)
-        series = series.astype(pd.DatetimeTZDtype("us", zone)).dt.tz_localize(None)
+    if (own := _zone(series.dtype)) is not None:
+        zone = column.zone or own
+        if zone != own or not isinstance(series.dtype, pd.DatetimeTZDtype):
+            series = series.astype(pd.DatetimeTZDtype("us", zone))
+        series = series.dt.tz_localize(None)  # this takes dates of Arrow as UTC
     # With `days=1`, pandas 2 makes a timedelta without a unit, for which NumPy 2.5 issues a
     # warning.
     day = pd.Timedelta(np.timedelta64(1, "D"))

@@ -59,7 +59,7 @@ def taken_rows(rows: Any, places: Any) -> Any:
 
 
 def joined_rows(parts: list[Any]) -> Any:
-    """Return the rows of several tables in memory, all of one of these kinds, as one table."""
+    """Return several tables of one kind, such as those of `taken_rows`, as one table."""
     if hasattr(parts[0], "iloc"):
         import pandas as pd
 

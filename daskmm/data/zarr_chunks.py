@@ -7,6 +7,7 @@ the fill value, even in an incomplete copy or in a shard whose file is empty.
 from __future__ import annotations
 
 import base64
+import contextlib
 import itertools
 import math
 import os
@@ -31,8 +32,14 @@ if TYPE_CHECKING:
 # looked up in other stores.
 _MOST_LOOKS = 100_000
 _METADATA = ("zarr.json", ".zarray")
-# Attributes of arrays whose values are packed, or marked as missing by a number.
-_PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value")
+# Attributes of arrays whose values are packed, or marked as missing by a number, and the value of
+# each that changes nothing.
+_PACKING = {
+    "scale_factor": 1.0,
+    "add_offset": 0.0,
+    "_FillValue": np.nan,
+    "missing_value": np.nan,
+}
 
 
 def is_zarr(X: Any) -> bool:
@@ -134,8 +141,19 @@ def packing_of(attributes: Mapping[str, Any]) -> str:
     """Return how xarray packed values with these attributes, in words; "" if they are as stored."""
     told = {name: attributes[name] for name in _PACKING if name in attributes}
     if isinstance(fill := told.get("_FillValue"), str):  # floats are stored so in zarr 3
-        told["_FillValue"] = np.frombuffer(base64.b64decode(fill), "<f8").tolist()[0]
-    return ", ".join(f"{name} {value}" for name, value in told.items() if value == value)
+        with contextlib.suppress(ValueError):  # other text is told as it is
+            told["_FillValue"] = np.frombuffer(base64.b64decode(fill), "<f8", 1).tolist()[0]
+    return ", ".join(
+        f"{name} {value}"
+        for name, value in told.items()
+        if not _all_are(np.asarray(value), _PACKING[name])
+    )
+
+
+def _all_are(values: NDArray, number: float) -> bool:
+    """Return whether all values are a number, which may be NaN."""
+    equal = values != values if np.isnan(number) else values == number
+    return bool(np.all(equal))
 
 
 def check_chunks_of(X: Any) -> None:

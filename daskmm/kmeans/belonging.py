@@ -81,7 +81,7 @@ class DistanceProfile(NamedTuple):
         same = Coordinates.identity(rows.shape[1])
         labels, smallest = nearest_of(Block(rows), same, state)
         if rows.dtype == np.float32:
-            # Distances of copies are rounding errors of the sample.
+            # Distances of rows that equal their centre are 0 but for rounding in the sample.
             rounding = np.square(np.finfo(np.float32).eps) * np.square(state.centers).sum(axis=1)
             smallest = np.where(smallest > rounding[labels], smallest, 0.0)
         held = np.where(labels < 0, 0.0, weights)

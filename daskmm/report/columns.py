@@ -180,7 +180,7 @@ class _Column:
             return ", ".join(
                 f"{levels[level]} {readable_share(own[level])}"
                 for level in commonest
-                if round(own[level], 9) > 0  # rounding may leave a little of 0
+                if round(own[level], 9) > 0  # rounding may raise a share of 0
             )
 
         bars = Histograms(

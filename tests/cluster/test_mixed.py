@@ -2,6 +2,7 @@
 
 import math
 import pickle
+from datetime import timedelta, timezone
 from decimal import Decimal
 
 import dask
@@ -19,6 +20,7 @@ from _support import (
     quick,
     raise_if_computes,
 )
+from dateutil import tz
 from sklearn.metrics import adjusted_rand_score
 
 import daskmm
@@ -380,6 +382,16 @@ def test_dates_with_a_time_zone_are_taken_by_the_clock_of_the_fit(part, tmp_path
     np.testing.assert_array_equal(own, distances)
     with pytest.warns(UserWarning, match=r"have Europe/Berlin, and had no time zone at the fit"):
         np.testing.assert_array_equal(naive.transform(with_dates(local)), distances)
+
+
+@pytest.mark.parametrize("zone", [tz.gettz("Europe/Berlin"), timezone(timedelta(hours=-5), "EST5")])
+def test_time_zones_that_have_no_name_of_the_database_are_taken(zone):
+    frame = pd.DataFrame({"t": pd.date_range("2024-01-01", periods=60, freq="D", tz=zone)})
+    naive = frame.assign(t=frame["t"].dt.tz_localize(None))
+    settings = {"distortion": "mixed", "metric_params": {"dates": ["t:trend"]}, "random_state": 0}
+    model, alike = KMeans(3, **settings).fit(frame), KMeans(3, **settings).fit(naive)
+    np.testing.assert_array_equal(model.cluster_centers_, alike.cluster_centers_)
+    np.testing.assert_array_equal(model.predict(frame), alike.predict(naive))
 
 
 def test_levels_that_differ_between_partitions_are_united():

@@ -1,5 +1,7 @@
 """xarray cubes in, labels on their grid out; rows without any value."""
 
+import warnings
+
 import dask
 import dask.array as da
 import numpy as np
@@ -14,6 +16,7 @@ from sklearn.metrics import adjusted_rand_score
 
 import daskmm
 from daskmm import KernelPowerKMeans, KMeans, PowerKMeans, plot
+from daskmm.data.rasters import pixels_of
 
 pytestmark = pytest.mark.in_turn("cls")
 
@@ -57,6 +60,25 @@ def test_packed_values_are_warned_of(form):
     packed = CUBE.fillna(0).astype("int16").assign_attrs(_FillValue=0, scale_factor=0.1)
     with pytest.warns(UserWarning, match=r"packed values \(scale_factor 0.1, _FillValue 0\)"):
         quick(KMeans).fit(form(packed), feature_dim="band")
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"scale_factor": 1.0, "add_offset": 0.0},  # rioxarray gives these to every cube
+        {"scale_factor": (1.0, 1.0), "_FillValue": np.nan},
+        {"missing_value": np.full(2, np.nan)},
+    ],
+)
+def test_attributes_that_change_no_value_are_not_warned_of(attributes):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        pixels_of(CUBE.assign_attrs(attributes), "band")
+
+
+def test_a_fill_value_of_any_text_is_told():
+    with pytest.warns(UserWarning, match=r"packed values \(_FillValue none\)"):
+        pixels_of(CUBE.assign_attrs(_FillValue="none"), "band")
 
 
 @pytest.mark.in_turn("chunks")

@@ -52,6 +52,15 @@ def test_weights_with_the_index_of_the_rows_in_another_order_are_refused():
         read_weighted(KMeans(), frame, weights[::-1], True)
     for matched in (weights, weights.reset_index(drop=True), weights[::-1].to_numpy()):
         assert read_weighted(KMeans(), frame, matched, True)[1] is matched
+    pairs = pd.MultiIndex.from_product([[2020, 2021], list("abc")])
+    spans = pd.timedelta_range("1s", periods=6)
+    numbers = pd.Index(range(6), dtype="int64[pyarrow]")
+    for index in (pairs, spans, numbers):  # weights are numbered from 0, or have dates
+        for other in (pd.RangeIndex(6), pd.date_range("2020-01-01", periods=6)):
+            apart = weights.set_axis(other)
+            assert read_weighted(KMeans(), frame.set_axis(index), apart, True)[1] is apart
+        with pytest.raises(ValueError, match="index of X in another order"):
+            read_weighted(KMeans(), frame.set_axis(index), weights.set_axis(index)[::-1], True)
     twice = frame.set_axis([0] * 6)
     assert read_weighted(KMeans(), twice, weights, True)[1] is weights
 
