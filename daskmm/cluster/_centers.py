@@ -236,16 +236,16 @@ class CenterClusterer(  # type: ignore[call-arg]
         the sample, so after one, fresh starts compete only once those rows have less than a tenth
         of the weight.
 
-        With a half-life (`forget`), a second set of records fades four times as fast. If new rows,
-        before they enter either set, cost less at the centres of the second set, it replaces the
-        first. So the model follows data that change abruptly, and keeps the longer memory for data
-        that do not change.
+        If there is a half-life (`forget`), a second set of records fades four times as fast. If new
+        rows, before they enter either set, cost less at the centres of the second set, it replaces
+        the first. So the model follows data that change abruptly, and keeps the longer memory for
+        data that do not change.
 
-        With `trim`, hard steps leave out that share of the rows of each call, which takes two or
-        three more passes over them.
+        Hard steps leave out the share `trim` of the rows of each call, which takes two or three
+        more passes over them.
 
-        With ``distortion="mixed"``, columns, levels and their scale are those of the fit or of the
-        first call. Later levels are treated as in `predict`.
+        Columns, levels and their scale are those of the fit or of the first call if
+        ``distortion="mixed"``. Later levels are treated as in `predict`.
 
         Parameters
         ----------

@@ -488,7 +488,7 @@ class _RowReader:
     def __getitem__(self, index: tuple[slice, slice]) -> NDArray:
         try:
             rows = patiently(lambda: _sliced(self.source.open(), index), self.source.described)
-            # With a copy, a mapped file can be closed and its pages freed.
+            # A copy lets a mapped file be closed and its pages freed.
             return np.array(rows) if isinstance(rows, np.memmap) else np.asarray(rows)
         except Exception as error:  # stores and codecs have their own errors
             raise ValueError(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-# With at least this many rows, integers that grow from row to row are taken for identifiers.
+# Integers that grow from row to row are taken for identifiers if there are at least this many rows.
 _LEAST_NUMBERED = 30
-# With at least this many rows, integers that differ in all rows are identifiers in any order.
+# Integers that differ in all rows are identifiers in any order if there are at least this many
+# rows.
 _LEAST_DISTINCT = 2000
 # Growing identifiers take at least one in this many integers; times grow in longer steps.
 _LONGEST_STEP = 10

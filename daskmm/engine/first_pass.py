@@ -55,8 +55,8 @@ _LARGE = 2
 LARGER_SAMPLE_BYTES = 16 << 20
 _ROWS_OF_SOME, _MULTIPLE_OF_SOME = 3000, 3
 _ROWS_OF_MANY, _BYTES_OF_MANY = 400, 512 << 20
-# From this many clusters on, k-means++ runs within cells of the sample, and only one start takes
-# steps over the table (tests/benchmarks/many_clusters.py).
+# If there are at least this many clusters, k-means++ runs within cells of the sample, and only one
+# start takes steps over the table (tests/benchmarks/many_clusters.py).
 MANY_CLUSTERS = 256
 # For rows in memory and many clusters, Hamerly bounds make later steps cheap, so a larger sample is
 # drawn only from tables of at least this many times its size.

@@ -51,12 +51,12 @@ else:
 
 Persist = bool | Literal["auto"]
 
-# With persist="auto", data are persisted if this many times their size fits into memory.
+# Data are persisted with persist="auto" if this many times their size fits into memory.
 _ROOM = 3
 # Bytes of the largest table that is loaded once into this process if loading it in each pass costs
 # more.
 LOADED_ONCE_BYTES = 64 << 20
-# With fewer products per step (rows × features × clusters), Python's work between compiled loops
+# If a step has fewer products (rows × features × clusters), Python's work between compiled loops
 # takes longer than the loops, and threads mostly wait for each other.
 _FEW_PRODUCTS = 1 << 18
 

@@ -38,7 +38,7 @@ PARTITIONS, CELLS, STEPS_IN_CELLS = 4, 3, 8
 # are drawn, and the squared distance to the nearest of them is computed for _PROBES other rows. The
 # median must be at least the share _RESOLVED of the largest squared distance from the mean.
 _RESOLVED, _PROBES = 1e-4, 64
-# With at least this many features, two partitions do as well, in half of the time.
+# Two partitions do as well with at least this many features, in half of the time.
 _WIDE, _PARTITIONS_OF_WIDE = 128, 2
 # Largest number of rows per cluster among which candidates are sought. Twice as many take twice the
 # time and lower the cost by .1 % before the same steps follow.

@@ -35,9 +35,9 @@ FloatArray = NDArray[np.float64]
 # Number of rounds of k-means||, and of rows drawn per round and cluster.
 ROUNDS = 5
 OVERSAMPLING = 2
-# Greedy k-means++ computes all distances at once for at most this many rows and at least this many
-# clusters.
-_FEW_ROWS, _CALLS = 1024, 16
+# Greedy k-means++ computes the distances between all rows at once if there are at most this many
+# rows, and at most this many per drawn row, since a call for each centre then takes longer.
+_FEW_ROWS, _ROWS_PER_DRAW = 1024, 2
 # Squares up to this size can be summed over rows without overflow.
 _LARGEST_SQUARE = 1e290
 
@@ -167,8 +167,8 @@ def greedy_rows(
     rng = np.random.default_rng(seed)
     tile = distortion.tile(fast_rows(rows), has_holes(rows))
     trials = 2 + int(np.log(n_clusters))
-    # Distances between all of few rows take less time than a call for each centre.
-    at_once = isinstance(rows, np.ndarray) and len(rows) <= _FEW_ROWS and n_clusters >= _CALLS
+    few = len(rows) <= min(_FEW_ROWS, _ROWS_PER_DRAW * trials * n_clusters)
+    at_once = few and isinstance(rows, np.ndarray)
     apart = distortion.distances(tile, distortion.inside(rows), None) if at_once else None
     rate = weights
     if trim:

@@ -64,7 +64,7 @@ class MixtureProblem:
         self.passes = passes
         self.weight = weight
         self.reg_covar = reg_covar
-        # With a tolerance of 0, steps continue even if the likelihood no longer changes.
+        # Steps continue at a tolerance of 0 even if the likelihood no longer changes.
         self.rounding = tol or -np.inf
         self.exact = exact
 
