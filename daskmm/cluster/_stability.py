@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -60,4 +61,7 @@ def _as_chosen(model: Any, seed: int) -> Any:
         known["standardize"] = model.standardize_path_.standardize
     if "lam_" in chosen:
         known["lam"] = float(model.lam_)
+    if isinstance(model.max_cluster_size, Integral):  # resamples have other weights
+        mean = model.cluster_sizes_.sum() / model.n_clusters_
+        known["max_cluster_size"] = max(1.0, float(model.max_cluster_size / mean))
     return clone(model).set_params(**known)

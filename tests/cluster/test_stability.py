@@ -59,3 +59,14 @@ def test_mixed_and_sparse_rows_are_resampled_too():
         assert model.bootstrap(rows, n_bootstraps=3).stability_.min() > 0.9
     sparse = KMeans(4, standardize=False, random_state=0).fit(csr_array(X))
     assert sparse.bootstrap(csr_array(X), n_bootstraps=3).stability_.min() > 0.9
+
+
+def test_a_bound_in_rows_is_that_share_of_the_rows_of_resamples():
+    rows = np.exp(0.6 * np.random.default_rng(3).normal(size=(2000, 3)))
+    settings = {"n_clusters": 8, "random_state": 0}
+    of_rows = KMeans(**settings, max_cluster_size=300).fit(rows)
+    of_mean = KMeans(**settings, max_cluster_size=1.2).fit(rows)
+    np.testing.assert_array_equal(of_rows.labels_, of_mean.labels_)
+    few = {"n_bootstraps": 2, "sample_size": 500}
+    found = [model.bootstrap(rows, **few).stability_ for model in (of_rows, of_mean)]
+    np.testing.assert_array_equal(*found)
