@@ -40,7 +40,9 @@ def learned_offsets(sample: Sample, state: CenterState, limits: FloatArray) -> F
     near, distances = _nearest_clusters(sample, state)
     v, (n, m) = sample.weights, near.shape
     order = np.argsort(near, axis=None, kind="stable")
-    ends, owners = np.searchsorted(near.ravel()[order], np.arange(len(limits) + 1)), order // m
+    ends = np.searchsorted(near.ravel()[order], np.arange(len(limits) + 1))
+    owners = (order // m).astype(np.int32)
+    del order  # this has 16 numbers per row
     offsets, labels, margins = np.zeros(len(limits)), np.zeros(n, np.int64), np.zeros(n)
     if state.offsets is not None:
         offsets += _KEPT * state.offsets
@@ -68,13 +70,13 @@ def learned_offsets(sample: Sample, state: CenterState, limits: FloatArray) -> F
     return offsets
 
 
-def _nearest_clusters(sample: Sample, state: CenterState) -> tuple[NDArray[np.int64], FloatArray]:
+def _nearest_clusters(sample: Sample, state: CenterState) -> tuple[NDArray[np.int32], FloatArray]:
     """Return the clusters nearest to each row, (n_rows, n_near), and the distances to them."""
     m, same = min(_NEAR, len(state.centers)), Coordinates.identity(state.centers.shape[1])
     both = np.asarray(
         map_rows(_nearest_of, sample.rows, same, state, columns=2 * m, dtype=np.float64)
     )
-    return both[:, :m].astype(np.int64), both[:, m:]
+    return both[:, :m].astype(np.int32), both[:, m:].copy()
 
 
 def _nearest_of(block: Block, coordinates: Rows, state: CenterState) -> FloatArray:
