@@ -43,6 +43,8 @@ def of_polars(rows=TABLE):
 
 def of_duckdb(rows=TABLE):
     connection = pytest.importorskip("duckdb").connect()
+    # DuckDB keeps instants, and shows them by the clock of the connection.
+    connection.sql("SET TimeZone = 'Europe/Oslo'")
     connection.register("rows", rows)
     return connection.sql("SELECT * FROM rows")
 
