@@ -26,7 +26,7 @@ import dask.array as da
 import numpy as np
 from distributed import Client, LocalCluster, Scheduler, Worker, WorkerPlugin
 
-from daskmm.engine import passes, worker_task
+from daskmm.engine import scheduled, worker_task
 
 SELF = "self"
 TELL = "tell"
@@ -163,7 +163,7 @@ class SpendByJob(WorkerPlugin):
 def before_pass(name, occurrence, act):
     """Within, `act` is called right before the given pass of that name (counted from 1)."""
     met = Counter()
-    reduce = passes.reduce_graph
+    reduce = scheduled.reduce_graph
 
     def acting(graph, function, shared, called, *scheduler):
         called = called.strip("_").replace("_", "-")
@@ -172,11 +172,11 @@ def before_pass(name, occurrence, act):
             act()
         return reduce(graph, function, shared, called, *scheduler)
 
-    passes.reduce_graph = acting
+    scheduled.reduce_graph = acting
     try:
         yield
     finally:
-        passes.reduce_graph = reduce
+        scheduled.reduce_graph = reduce
     assert met[name] >= occurrence, met
 
 
