@@ -2,8 +2,8 @@
 
 Clusters far above the mean size are divided, and pairs of small ones merged; each row still has its
 nearest centre. Sizes below twice the mean are then bounded by offsets (`daskmm.kmeans.offsets`).
-Dividing first halves what the offsets cost, since free fits have too few centres where rows are
-dense.
+The divisions come first because fits without a bound have too few centres where rows are dense:
+offsets then raise the cost by half as much.
 """
 
 from __future__ import annotations

@@ -451,6 +451,7 @@ def test_help_and_errors_of_options_wait_for_no_library(arguments, code):
     assert subprocess.run(command, capture_output=True, check=False).returncode == code
 
 
+@pytest.mark.long
 def test_the_module_runs_as_a_command(tmp_path, npy):
     command = [sys.executable, "-m", "daskmm"]
     command += ["fit", npy, "-k", str(K), "--out", "run", "--json", "--no-pictures"]

@@ -300,7 +300,8 @@ def test_a_small_shift_that_lasts_is_found_after_half_a_season():
     assert looks[-1].findings[0].n_batches == 4
 
 
-@pytest.mark.parametrize("until", [125, pytest.param(160, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("until", [125, 160])
 def test_a_shift_that_lasts_becomes_ordinary(until):
     days = Days(seed=4)
     watch = watched(days, 70)

@@ -442,7 +442,11 @@ def test_the_format_may_be_given(tmp_path):
 
 @pytest.mark.parametrize(
     ("options", "most_bytes", "once"),
-    [([], 10_000, True), ([], 100, False), (["--no-persist"], 10_000, False)],
+    [
+        ([], 10_000, True),
+        pytest.param([], 100, False, marks=pytest.mark.long),
+        pytest.param(["--no-persist"], 10_000, False, marks=pytest.mark.long),
+    ],
 )
 def test_a_fit_parses_small_tables_once(tmp_path, monkeypatch, options, most_bytes, once):
     monkeypatch.setattr("daskmm.cli.actions.LOADED_ONCE_BYTES", most_bytes)

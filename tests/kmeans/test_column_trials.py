@@ -227,6 +227,7 @@ def three_of_twelve(n, seed):
     return frame, truth
 
 
+@pytest.mark.long
 def test_a_killed_choice_of_the_penalty_continues_after_the_penalties_that_were_tried(monkeypatch):
     X = np.random.default_rng(0).normal(size=(60, 3))
     coordinates, distortion, _ = measured(

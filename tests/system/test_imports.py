@@ -26,7 +26,7 @@ def set_home(monkeypatch, folder):
 
 
 def test_fits_of_arrays_in_memory_do_not_import_dask():
-    names = ["KMeans", "EntropyPowerKMeans", "KernelPowerKMeans", "GaussianMixture"]
+    names = ["KMeans", "KernelPowerKMeans", "GaussianMixture"]
     code = _FITS.format(names=names)
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert found.returncode == 0, found.stderr
