@@ -58,7 +58,7 @@ def of_sizes(summary: Mapping[str, Any], titles: Sequence[str]) -> str:
     rows = "The only row forms" if n_rows == 1 else f"The {n_rows:,} rows form"
     said = f"{rows} {counted(k, 'cluster')}."
     if nowhere := rows_in_no_cluster(summary):
-        said += f" Rows without any value are in none ({nowhere:,})."
+        said += f" Rows without any value belong to no cluster ({nowhere:,})."
     if k < 2 or not total:
         return said
     largest, smallest = int(sizes.argmax()), int(sizes.argmin())

@@ -325,7 +325,7 @@ def test_rows_without_any_value_are_counted_beside_the_clusters(tmp_path):
     assert run["n_rows"] == 240
     assert sum(run["cluster_sizes"]) == 200
     page = (tmp_path / "run/report.html").read_text(encoding="utf-8")
-    assert "The 240 rows form 3 clusters. Rows without any value are in none (40)." in page
+    assert "The 240 rows form 3 clusters. Rows without any value belong to no cluster (40)." in page
     assert re.search(r"Values are missing: \d+% of feature 1\.", page)
     told = printing.describe_run(tmp_path, run)
     assert "rows in no cluster, labelled -1: 40" in told
