@@ -321,7 +321,9 @@ class CenterClusterer(  # type: ignore[call-arg]
         outliers: float | None = None,
         unknown: str | None = None,
     ) -> Any:
-        """Predict the nearest centre of each row, in the model's distance.
+        """Predict the cluster of each row: the nearest centre in the model's distance.
+
+        Distances include ``offsets_``, if the sizes of the clusters are bounded by these.
 
         Parameters
         ----------
@@ -449,8 +451,8 @@ class CenterClusterer(  # type: ignore[call-arg]
         Returns
         -------
         ndarray, or lazy dask Array or Series, of shape (n_samples,), float64
-            Minus the distance to the nearest centre (unsquared) in units of the median distance of
-            that cluster's rows: −1 for a typical row.
+            Minus the distance to the centre of its cluster (unsquared) in units of the median
+            distance of that cluster's rows: −1 for a typical row.
         """
         typical = self.typical_distances_
         return self._clusters().values(X, feature_dim, scores_of, typical, name="score")
@@ -496,7 +498,7 @@ class CenterClusterer(  # type: ignore[call-arg]
     def score(
         self, X: Any, y: Any = None, sample_weight: Any = None, feature_dim: str | None = None
     ) -> float:
-        """Return minus the sum of the distances to the nearest centres.
+        """Return minus the sum of the distances of the rows to the centres of their clusters.
 
         Parameters
         ----------

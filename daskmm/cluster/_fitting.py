@@ -28,7 +28,7 @@ _LOCKS_LOCK = threading.Lock()
 
 
 # Attributes of a fit whose names do not end in an underscore.
-_PRIVATE = ("_n_features_out", "_block_labels", "_sparse_rows", "_variance")
+_PRIVATE = ("_n_features_out", "_block_labels", "_sparse_rows", "_variance", "_soft_means")
 
 
 def is_fitted_name(name: str) -> bool:
@@ -64,7 +64,7 @@ def set_fitted(model: BaseEstimator, *found: Mapping[str, Any]) -> None:
 
 def drop_labels(model: BaseEstimator) -> None:
     """Delete the attributes of an updated model that describe only the rows of its fit."""
-    for name in ("labels_", "_block_labels", "_variance"):
+    for name in ("labels_", "_block_labels", "_variance", "_soft_means"):
         model.__dict__.pop(name, None)
 
 

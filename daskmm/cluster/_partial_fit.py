@@ -104,13 +104,16 @@ def _updates(
         known: Updates = model.updates_
         return known
     sizes, n_rows, means = model.cluster_sizes_, model.n_samples_seen_, state.centers
-    if "cluster_means_" in vars(model):
+    weight, cost = float(sizes.sum()), model.inertia_
+    if "_soft_means" in vars(model):  # the last step was soft, and the centres are its means
+        sizes, cost = (weight * mean for mean in model._soft_means)
+    elif "cluster_means_" in vars(model):
         own = centers_in_model(coordinates, model.cluster_means_)
         means = np.where(np.isnan(own), means, own)
     shares = value_shares(model)
-    record = record_of_fit(state, means, sizes, shares, model.inertia_, update, n_rows)
-    unsampled = float(sizes.sum())  # the model keeps no rows of its fit
-    return replace(_no_updates(model, state).after(record, None), unsampled=unsampled)
+    record = record_of_fit(state, means, sizes, shares, cost, update, n_rows, weight)
+    # The model keeps no rows of its fit.
+    return replace(_no_updates(model, state).after(record, None), unsampled=weight)
 
 
 def name_of_call(key: str | int | None) -> str | None:

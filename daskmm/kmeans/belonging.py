@@ -17,7 +17,7 @@ from daskmm.numerics.calibration import calibrated_power
 from daskmm.numerics.histograms import Histogram, binned
 from daskmm.numerics.information import cluster_sums
 from daskmm.numerics.power_means import power_means
-from daskmm.numerics.rows import Coordinates, Rows
+from daskmm.numerics.rows import Coordinates, LiftedCoordinates, Rows
 
 FloatArray = NDArray[np.float64]
 
@@ -76,8 +76,7 @@ class DistanceProfile(NamedTuple):
     def of(cls, sample: Sample, state: CenterState) -> Self:
         """Compute the profile of rows in memory, in the model's coordinates, or of some of them."""
         k = len(state.centers)
-        most = max(min(_ROWS_OF_PROFILE, _PRODUCTS_OF_PROFILE // k), _ROWS_PER_CLUSTER * k)
-        rows, weights = thinned(sample.rows, sample.weights, most, 0)
+        rows, weights = _some_rows(sample, k)
         same = Coordinates.identity(rows.shape[1])
         labels, smallest = nearest_of(Block(rows), same, state)
         if rows.dtype == np.float32:
@@ -97,6 +96,28 @@ class DistanceProfile(NamedTuple):
         to_all = squared_distances_of(Block(rows[some]), same, state)
         power = MembershipPower(to_all, weights[some], state)
         return cls(typical, np.stack([pooled.values, shares]), power)
+
+
+def _some_rows(sample: Sample, n_clusters: int) -> tuple[FloatArray, FloatArray]:
+    """Return rows of a sample for a profile, and their weights."""
+    few = min(_ROWS_OF_PROFILE, _PRODUCTS_OF_PROFILE // n_clusters)
+    return thinned(sample.rows, sample.weights, max(few, _ROWS_PER_CLUSTER * n_clusters), 0)
+
+
+def soft_means(sample: Sample, state: CenterState) -> tuple[FloatArray, float]:
+    """Return the mean weights φ of a sample's rows, (n_clusters,), and their mean power mean."""
+    k = len(state.centers)
+    rows, weights = _some_rows(sample, k)
+
+    def phi_and_value(distances: FloatArray) -> FloatArray:
+        means = power_means(distances, state.s)
+        return np.column_stack([means.phi, means.value])
+
+    same = Coordinates.identity(rows.shape[1])
+    found = blockwise(Block(rows), same, state, phi_and_value, np.empty((len(rows), k + 1)))
+    held = np.where(np.isnan(found[:, -1]), 0.0, weights)
+    found = held / held.sum() @ np.nan_to_num(found)
+    return found[:k], float(found[k])
 
 
 def _spread(shape: tuple[int, int], n_clusters: int) -> NDArray[np.intp]:
@@ -140,7 +161,9 @@ def shares_with_value(sample: Sample, state: CenterState) -> FloatArray:
 
 
 def memberships_of(block: Block, coordinates: Rows, state: CenterState) -> FloatArray:
-    """Return the weights φ of one block at the power of the state."""
+    """Return the weights φ of one block at the power of the state, by distances with offsets."""
+    if state.offsets is not None:
+        return memberships_of(block, LiftedCoordinates(coordinates), state.lifted)
     out = np.empty((len(block.rows), len(state.centers)))
     return blockwise(block, coordinates, state, lambda d: power_means(d, state.s).phi, out)
 
