@@ -26,7 +26,7 @@ from daskmm.cluster._fitting import fitting, lock_of, replace_fitted, unfitted
 from daskmm.cluster._mixed import planned
 from daskmm.cluster._parameters import METRIC, SAMPLING, Constraints
 from daskmm.cluster._partial_fit import name_of_call, updated_model
-from daskmm.cluster._sklearn import Interval, RealNotInt, StrOptions
+from daskmm.cluster._sklearn import Interval, StrOptions
 from daskmm.cluster._stability import stability
 from daskmm.cluster._warnings import warn_of_empty_rows
 from daskmm.data.blocks import Layout
@@ -108,7 +108,7 @@ class CenterClusterer(  # type: ignore[call-arg]
         "max_cluster_size": [
             None,
             Interval(Integral, 1, None, closed="left"),
-            Interval(RealNotInt, 1, None, closed="left"),
+            Interval(Real, 1, None, closed="left"),
         ],
     }
     # Whether feature weights are learned. Features with missing values then count in distances as

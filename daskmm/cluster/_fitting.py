@@ -43,9 +43,14 @@ def lock_of(estimator: BaseEstimator) -> threading.RLock:
 
 
 def unfitted(estimator: E) -> E:
-    """Return a copy with the same parameters and settings, and nothing of an earlier fit."""
+    """Return a copy with the same parameters and settings, and nothing of an earlier fit.
+
+    Its parameters are Python's numbers where those of the estimator are numpy's, whose products may
+    overflow.
+    """
     copied: E = object.__new__(type(estimator))
-    copied.__dict__ = {k: v for k, v in vars(estimator).items() if not is_fitted_name(k)}
+    own = {k: v for k, v in vars(estimator).items() if not is_fitted_name(k)}
+    copied.__dict__ = {k: v.item() if isinstance(v, np.generic) else v for k, v in own.items()}
     return copied
 
 
