@@ -193,6 +193,7 @@ def test_fits_whose_sizes_cannot_be_bounded_are_refused(unequal, settings):
         KMeans(6, max_cluster_size=2.0, **settings).plan(unequal)
 
 
+@pytest.mark.long
 def test_a_resumed_fit_ends_as_an_uninterrupted_one(unequal, tmp_path):
     def stop_at(record):
         if record.iteration == last:
@@ -207,6 +208,7 @@ def test_a_resumed_fit_ends_as_an_uninterrupted_one(unequal, tmp_path):
         np.testing.assert_array_equal(again.cluster_centers_, whole.cluster_centers_)
 
 
+@pytest.mark.long
 def test_the_smallest_of_all_rounds_is_kept_where_the_bound_is_out_of_reach(unequal):
     rows = np.concatenate([unequal[:1500], np.repeat(unequal[:1], 600, axis=0)])
     with pytest.warns(ConvergenceWarning, match="is not met"):
