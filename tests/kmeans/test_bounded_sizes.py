@@ -67,6 +67,11 @@ def test_offsets_bound_sizes_at_a_cost_without_them(overlapping, estimator):
     distances = squared_distances(model, overlapping)
     labels = (distances + model.offsets_).argmin(axis=1)
     assert model.offsets_.min() == 0.0
+    probabilities = model.predict_proba(overlapping)
+    np.testing.assert_array_equal(probabilities.argmax(axis=1), labels)
+    expected = (distances + model.offsets_) ** (model.membership_power_ - 1.0)
+    expected /= expected.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(probabilities, expected, rtol=1e-6, atol=1e-12)
     assert np.bincount(labels).max() <= 1.2 * len(overlapping) / 12
     np.testing.assert_array_equal(model.labels_, labels)
     np.testing.assert_array_equal(model.predict(overlapping), labels)
