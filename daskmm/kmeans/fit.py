@@ -168,6 +168,7 @@ def _sampled(fit: CentersFit) -> CentersFit:
         survey.metric,
         fit.found,
         exchanges=fit.method.exchanges,
+        n_winners=fit.method.n_winners,
     )
     return replace(fit, search=search)
 
