@@ -45,7 +45,7 @@ from daskmm.engine.first_pass import sample_size as usual_sample_size
 from daskmm.engine.passes import Passes, weighted_passes
 from daskmm.engine.threads import one_blas_thread
 from daskmm.kmeans.assignment import labels_of, training_labels
-from daskmm.kmeans.belonging import soft_means
+from daskmm.kmeans.belonging import ValueSums, soft_means, value_sums
 from daskmm.kmeans.costs import CenterCosts
 from daskmm.kmeans.exchange import EXCHANGE_STEPS, FIRST_STEPS
 from daskmm.kmeans.fit import CentersFit, center_stages
@@ -189,6 +189,9 @@ class CenterRecipe:
                 attributes_of_sample(sample, coordinates, state),
                 fitted_labels(labels, X, labels_of, coordinates, state),
             )
+            if state.counts_values_apart:
+                sums: ValueSums = fit.problem.passes.reduce(value_sums, coordinates, state)
+                model.value_shares_ = sums.shares
             return fit
 
         return Stage("labels", labelled, CenterCosts.labels, after_stop=True)

@@ -343,10 +343,10 @@ values, and all columns count alike: if few of many columns tell clusters apart,
 
 With missing values, a distance is the sum over the features in which the row has a value, and a
 centre is, per feature, the mean of the values present (k-POD). `value_shares_` is the share of each
-cluster's rows (for "manhattan" and "euclidean", of a sample of them) that have a value in each
-feature; `summary_` has the shares that lack one, and no cluster is named after a feature that most
-of its rows lack. A feature without any value is an error, and so is a row without any value, unless
-``empty_rows="label"``.
+cluster's rows that have a value in each feature; counting them takes one more pass for "manhattan"
+and "euclidean", and after `partial_fit` they may be shares of a sample. `summary_` has the shares
+that lack a value, and no cluster is named after a feature that most of its rows lack. A feature
+without any value is an error, and so is a row without any value, unless ``empty_rows="label"``.
 """,
     # Parameters and errors of methods.
     "rows": """

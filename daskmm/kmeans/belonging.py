@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Self
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from daskmm.data.blocks import Block
 from daskmm.engine.moments import Sample
-from daskmm.kmeans.assignment import blockwise, nearest_of, squared_distances_of
+from daskmm.kmeans.assignment import blockwise, labels_of, nearest_of, squared_distances_of
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.trials import thinned
 from daskmm.numerics.calibration import calibrated_power
@@ -18,6 +19,7 @@ from daskmm.numerics.histograms import Histogram, binned
 from daskmm.numerics.information import cluster_sums
 from daskmm.numerics.power_means import power_means
 from daskmm.numerics.rows import Coordinates, LiftedCoordinates, Rows
+from daskmm.numerics.sums import Sums
 
 FloatArray = NDArray[np.float64]
 
@@ -145,19 +147,29 @@ def relative_distances(
     return np.asarray(reported(distances) / reported(typical)[labels])
 
 
-def shares_with_value(sample: Sample, state: CenterState) -> FloatArray:
-    """Return, for each feature, the share of each cluster's rows (in memory) that have a value.
+@dataclass(frozen=True)
+class ValueSums(Sums):
+    """Sample weights of the rows of each cluster, and of those of them that have a value."""
 
-    It is NaN for clusters without rows.
-    """
-    same = Coordinates.identity(sample.rows.shape[1])
-    labels, _ = nearest_of(Block(sample.rows), same, state)
-    held = (~np.isnan(sample.rows)).astype(np.float64)
-    within = labels >= 0
-    labels, weights, n_clusters = labels[within], sample.weights[within], len(state.centers)
-    sums = cluster_sums(held[within], weights, labels, n_clusters)
-    sizes = np.bincount(labels, weights, n_clusters)[:, None]
-    return np.divide(sums, sizes, out=np.full_like(sums, np.nan), where=sizes > 0)
+    sizes: FloatArray  # (n_clusters,)
+    held: FloatArray  # (n_clusters, n_features)
+
+    @property
+    def shares(self) -> FloatArray:
+        """Shares of each cluster's rows that have a value; NaN for clusters without rows."""
+        sizes = self.sizes[:, None]
+        return np.divide(self.held, sizes, out=np.full_like(self.held, np.nan), where=sizes > 0)
+
+
+def value_sums(block: Block, coordinates: Rows, state: CenterState) -> ValueSums:
+    """Count the values of one block by cluster (a block function)."""
+    labels = labels_of(block, coordinates, state)
+    held, within = (~np.isnan(block.rows)).astype(np.float64), labels >= 0
+    weights = np.ones(len(labels)) if block.weights is None else block.weights
+    held, weights, labels = held[within], weights[within], labels[within]
+    k = len(state.centers)
+    sizes = np.bincount(labels, weights, k).astype(np.float64)
+    return ValueSums(sizes, cluster_sums(held, weights, labels, k))
 
 
 def memberships_of(block: Block, coordinates: Rows, state: CenterState) -> FloatArray:

@@ -42,8 +42,8 @@ FloatArray = NDArray[np.float64]
 # weight of all rows. While new rows cost _COSTLY times as much as the rows of all calls, the
 # smaller second share suffices.
 _RENEWED, _SOONER, _COSTLY = 0.3, 0.1, 1.25
-# Clusters are looked for on the sample, as long as rows outside of it have at most this share of
-# the weight.
+# Clusters are looked for on the sample, as long as rows of a fit, which are not in it, have at most
+# this share of the weight.
 _UNSAMPLED = 0.1
 # The shorter memory fades this many times as fast. It replaces the longer one when new rows, before
 # they are added, cost less at its centres by more than this share.
@@ -148,6 +148,11 @@ class Updates:
         """Whether the sample is at least half full; after a fit it is empty."""
         kept = self.reservoir
         return 2 * len(kept.rows) >= min(kept.size, self.total.n_rows)
+
+    @property
+    def samples_fit(self) -> bool:
+        """Whether hardly any weight is that of the rows of a fit, which the sample lacks."""
+        return self.unsampled <= _UNSAMPLED * self.total.weight
 
     @property
     def has_gaps(self) -> bool:
@@ -268,10 +273,8 @@ def _stepped(
     reservoir = _without_call(updates.reservoir, key).faded(factor) + seen.drawn.faded(kept)
     since = updates.weight_since + record.weight
     updates = replace(updates, reservoir=reservoir, weight_since=since)
-    # The rows of a fit are not in the sample, which may so lack clusters of theirs.
-    seen_all = updates.unsampled <= _UNSAMPLED * total.weight
     enough = since >= (_SOONER if sooner else _RENEWED) * total.weight
-    if updates.searches and seen_all and enough:
+    if updates.searches and updates.samples_fit and enough:
         updates, state = _renewed(updates, state, update)
         total = updates.total
     return updates, update.update(total.as_sums(seen.sums.farthest), state, total.weight)
