@@ -393,8 +393,8 @@ def monitor(
         raise ValueError(f"tolerance must not be negative, got {tolerance!r}.")
     if not isinstance(model, CenterClusterer):
         raise TypeError(
-            "monitor needs a KMeans, PowerKMeans or EntropyPowerKMeans, whose clusters are centres, "
-            f"and model is a {type(model).__name__}. Follow score(X) of the batches of other models."
+            "monitor needs a KMeans, PowerKMeans or EntropyPowerKMeans, with centres, "
+            f"and model is a {type(model).__name__}. Follow score(X) of other models."
         )
     check_is_fitted(model, "cluster_centers_")
     if isinstance(X, str | PathLike):
