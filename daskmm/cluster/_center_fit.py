@@ -45,6 +45,7 @@ from daskmm.engine.first_pass import sample_size as usual_sample_size
 from daskmm.engine.passes import Passes, weighted_passes
 from daskmm.engine.threads import one_blas_thread
 from daskmm.kmeans.assignment import labels_of, training_labels
+from daskmm.kmeans.belonging import ValueSums, soft_means, value_sums
 from daskmm.kmeans.costs import CenterCosts
 from daskmm.kmeans.exchange import EXCHANGE_STEPS, FIRST_STEPS
 from daskmm.kmeans.fit import CentersFit, center_stages
@@ -181,11 +182,16 @@ class CenterRecipe:
             if bounds is not None and not state.gaps:
                 nearest = bounds.labels_of
             labels = training_labels(fit.problem.passes, coordinates, state, function=nearest)
+            if not model.polish:  # for `partial_fit`, whose later steps are soft, too
+                model._soft_means = soft_means(sample, replace(state, s=model.s_))
             set_fitted(
                 model,
                 attributes_of_sample(sample, coordinates, state),
                 fitted_labels(labels, X, labels_of, coordinates, state),
             )
+            if state.counts_values_apart:
+                sums: ValueSums = fit.problem.passes.reduce(value_sums, coordinates, state)
+                model.value_shares_ = sums.shares
             return fit
 
         return Stage("labels", labelled, CenterCosts.labels, after_stop=True)

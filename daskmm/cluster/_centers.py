@@ -26,7 +26,7 @@ from daskmm.cluster._fitting import fitting, lock_of, replace_fitted, unfitted
 from daskmm.cluster._mixed import planned
 from daskmm.cluster._parameters import METRIC, SAMPLING, Constraints
 from daskmm.cluster._partial_fit import name_of_call, updated_model
-from daskmm.cluster._sklearn import Interval, RealNotInt, StrOptions
+from daskmm.cluster._sklearn import Interval, StrOptions
 from daskmm.cluster._stability import stability
 from daskmm.cluster._warnings import warn_of_empty_rows
 from daskmm.data.blocks import Layout
@@ -108,7 +108,7 @@ class CenterClusterer(  # type: ignore[call-arg]
         "max_cluster_size": [
             None,
             Interval(Integral, 1, None, closed="left"),
-            Interval(RealNotInt, 1, None, closed="left"),
+            Interval(Real, 1, None, closed="left"),
         ],
     }
     # Whether feature weights are learned. Features with missing values then count in distances as
@@ -321,7 +321,9 @@ class CenterClusterer(  # type: ignore[call-arg]
         outliers: float | None = None,
         unknown: str | None = None,
     ) -> Any:
-        """Predict the nearest centre of each row, in the model's distance.
+        """Predict the cluster of each row: the nearest centre in the model's distance.
+
+        Distances include ``offsets_``, if the sizes of the clusters are bounded by these.
 
         Parameters
         ----------
@@ -449,8 +451,8 @@ class CenterClusterer(  # type: ignore[call-arg]
         Returns
         -------
         ndarray, or lazy dask Array or Series, of shape (n_samples,), float64
-            Minus the distance to the nearest centre (unsquared) in units of the median distance of
-            that cluster's rows: −1 for a typical row.
+            Minus the distance to the centre of its cluster (unsquared) in units of the median
+            distance of that cluster's rows: −1 for a typical row.
         """
         typical = self.typical_distances_
         return self._clusters().values(X, feature_dim, scores_of, typical, name="score")
@@ -496,7 +498,7 @@ class CenterClusterer(  # type: ignore[call-arg]
     def score(
         self, X: Any, y: Any = None, sample_weight: Any = None, feature_dim: str | None = None
     ) -> float:
-        """Return minus the sum of the distances to the nearest centres.
+        """Return minus the sum of the distances of the rows to the centres of their clusters.
 
         Parameters
         ----------

@@ -241,12 +241,13 @@ cluster_sizes_ : ndarray of shape (n_clusters,), float64
     Sum of the sample weights of each cluster's rows: their number if there are no weights.
 offsets_ : ndarray of shape (n_clusters,), float64
     Only if `max_cluster_size` needed them: a row belongs to the cluster with the smallest sum of
-    its squared (or cosine) distance, in the model's scale, and the cluster's offset. `transform`,
-    `predict_proba`, `memberships` and `inertia_` have distances without offsets.
+    its squared (or cosine) distance, in the model's scale, and the cluster's offset. `labels_`,
+    `predict`, `predict_proba` and `memberships` follow these sums; `transform`, `score_samples` and
+    `inertia_` have the distances without offsets.
 cluster_means_ : ndarray of shape (n_clusters, n_features), float64
-    Weighted mean of each cluster's rows, in the input's units; for "cosine" its direction. Labels
-    are those of the nearest `cluster_centers_`. The means differ from these centres if the fit
-    ended before the centres stopped moving, or with soft steps (``polish=False``). The mean of a
+    Weighted mean of each cluster's rows, in the input's units; for "cosine" its direction. The
+    means differ from `cluster_centers_`, by which rows have their labels, if the fit ended before
+    the centres stopped moving, or with soft steps (``polish=False``). The mean of a
     cluster without rows is NaN; a feature in which no row of the cluster has a value has the
     centre's value. The attribute is absent for "manhattan" and "euclidean".
 summary_ : pandas DataFrame
@@ -254,8 +255,9 @@ summary_ : pandas DataFrame
 """,
     "inertia_": """
 inertia_ : float
-    Sum over the rows of the distance to the nearest centre: the distortion of the fit (by default
-    squared), with feature weights if there are any, in the model's scale.
+    Sum over the rows of the distance to the centre of their cluster, which is the nearest one
+    unless there are ``offsets_``: the distortion of the fit (by default squared), with feature
+    weights if there are any, in the model's scale.
 """,
     "objective_history_": """
 objective_history_ : ndarray
@@ -276,7 +278,9 @@ s_ : float
 n_samples_seen_ : int
     Number of rows that the model has seen, in `fit` or in calls of `partial_fit`. After
     `partial_fit`, `inertia_` and `cluster_sizes_` sum over all rows, as each was assigned in its
-    call and with the weight that it still has, and there are no `labels_`.
+    call and with the weight that it still has, and there are no `labels_`. With ``polish=False``
+    the rows belong to all clusters: sizes are shares of the sums of φ, and `inertia_` is the sum of
+    the power means of the distances.
 """,
     "mean_": """
 mean_, scale_ : ndarray of shape (n_features,)
@@ -339,10 +343,10 @@ values, and all columns count alike: if few of many columns tell clusters apart,
 
 With missing values, a distance is the sum over the features in which the row has a value, and a
 centre is, per feature, the mean of the values present (k-POD). `value_shares_` is the share of each
-cluster's rows (for "manhattan" and "euclidean", of a sample of them) that have a value in each
-feature; `summary_` has the shares that lack one, and no cluster is named after a feature that most
-of its rows lack. A feature without any value is an error, and so is a row without any value, unless
-``empty_rows="label"``.
+cluster's rows that have a value in each feature; counting them takes one more pass for "manhattan"
+and "euclidean", and after `partial_fit` they may be shares of a sample. `summary_` has the shares
+that lack a value, and no cluster is named after a feature that most of its rows lack. A feature
+without any value is an error, and so is a row without any value, unless ``empty_rows="label"``.
 """,
     # Parameters and errors of methods.
     "rows": """

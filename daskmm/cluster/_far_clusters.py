@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,10 @@ from numpy.typing import NDArray
 from daskmm.cluster._fitted_centers import FittedCenters
 from daskmm.data.errors import warn_user
 from daskmm.data.names import listed
+from daskmm.kmeans.sums import CenterState
+from daskmm.numerics.rows import tiles
+
+FloatArray = NDArray[np.float64]
 
 # A cluster holds nearly no rows if it has at most the share _SHARE of them, or at most _ROWS rows.
 # It must also have at most the share _OF_AVERAGE of an average cluster. Tables of fewer than
@@ -24,6 +29,8 @@ _FAR, _OF_GAPS = 5.0, 2.0
 # A typical distance below this share of the distances between centres is a rounding error: the rows
 # of such a cluster are equal.
 _EQUAL = 1e-6
+# All distances between ten thousand centres would take gigabytes, so these are compared at a time.
+_CENTERS_AT_ONCE = 512
 
 
 def far_clusters(model: Any) -> NDArray[np.int64]:
@@ -35,15 +42,33 @@ def far_clusters(model: Any) -> NDArray[np.int64]:
     if n_rows < _LEAST_ROWS or not few.any() or not large.any():
         return np.empty(0, dtype=np.int64)
     state = FittedCenters.of(model).state
-    distortion, centers = state.distortion, state.centers
-    tile = distortion.tile(centers, False)
-    distances = distortion.distances(tile, centers[large], state.feature_weights)
-    apart, gaps = distortion.reported(distances[few]), distortion.reported(distances[large])
-    np.fill_diagonal(gaps, np.inf)
-    gap = float(np.median(gaps.min(axis=1))) if len(gaps) > 1 else 0.0
-    typical = distortion.reported(model.typical_distances_[large])
-    judged = (apart >= _FAR * typical) & (apart >= _OF_GAPS * gap) & (typical > _EQUAL * apart)
-    return np.flatnonzero(few)[judged.all(axis=1)]
+    typical = state.distortion.reported(model.typical_distances_[large])
+    far = [
+        ((apart >= _FAR * typical) & (typical > _EQUAL * apart)).all(axis=1)
+        for apart in _distances(state, few, large)
+    ]
+    found = np.flatnonzero(few)[np.concatenate(far)]
+    if not len(found):
+        return found
+    gaps: list[float] = []
+    for apart in _distances(state, large, large):
+        lines = np.arange(len(apart))
+        apart[lines, lines + len(gaps)] = np.inf
+        gaps += apart.min(axis=1).tolist()
+    least = _OF_GAPS * float(np.median(gaps)) if len(gaps) > 1 else 0.0
+    beyond = [(apart >= least).all(axis=1) for apart in _distances(state, found, large)]
+    return found[np.concatenate(beyond)]
+
+
+def _distances(
+    state: CenterState, some: NDArray[Any], others: NDArray[np.bool_]
+) -> Iterator[FloatArray]:
+    """Yield the distances of some centres from others, as users see them, a few lines at a time."""
+    distortion, centers = state.distortion, state.centers[others]
+    lines = state.centers[some]
+    for part in tiles(len(lines), _CENTERS_AT_ONCE):
+        tile = distortion.tile(lines[part], False)
+        yield distortion.reported(distortion.distances(tile, centers, state.feature_weights))
 
 
 def warn_of_far_clusters(model: Any) -> None:

@@ -22,7 +22,7 @@ from daskmm.engine.frames import NAME
 from daskmm.engine.moments import Sample
 from daskmm.engine.passes import Passes, weighted_passes
 from daskmm.kmeans.assignment import labels_of, unsquared_distances_of
-from daskmm.kmeans.belonging import DistanceProfile, shares_with_value
+from daskmm.kmeans.belonging import DistanceProfile
 from daskmm.kmeans.between_rows import distances_between
 from daskmm.kmeans.sums import CenterState
 from daskmm.numerics.columns import MixedCoordinates
@@ -195,8 +195,6 @@ def attributes_of_sample(
     }
     if isinstance(coordinates, MixedCoordinates):
         groups = coordinates.expansion.groups
-    if state.distortion.degree == 1 and state.partial:
-        found["value_shares_"] = shares_with_value(sample, state)
     if state.feature_weights is not None:
         metric = Metric(state.distortion, groups)
         found["feature_gains_"] = feature_gains(sample, state, metric)

@@ -28,7 +28,7 @@ _LOCKS_LOCK = threading.Lock()
 
 
 # Attributes of a fit whose names do not end in an underscore.
-_PRIVATE = ("_n_features_out", "_block_labels", "_sparse_rows", "_variance")
+_PRIVATE = ("_n_features_out", "_block_labels", "_sparse_rows", "_variance", "_soft_means")
 
 
 def is_fitted_name(name: str) -> bool:
@@ -43,9 +43,14 @@ def lock_of(estimator: BaseEstimator) -> threading.RLock:
 
 
 def unfitted(estimator: E) -> E:
-    """Return a copy with the same parameters and settings, and nothing of an earlier fit."""
+    """Return a copy with the same parameters and settings, and nothing of an earlier fit.
+
+    Its parameters are Python's numbers where those of the estimator are numpy's, whose products may
+    overflow.
+    """
     copied: E = object.__new__(type(estimator))
-    copied.__dict__ = {k: v for k, v in vars(estimator).items() if not is_fitted_name(k)}
+    own = {k: v for k, v in vars(estimator).items() if not is_fitted_name(k)}
+    copied.__dict__ = {k: v.item() if isinstance(v, np.generic) else v for k, v in own.items()}
     return copied
 
 
@@ -64,7 +69,7 @@ def set_fitted(model: BaseEstimator, *found: Mapping[str, Any]) -> None:
 
 def drop_labels(model: BaseEstimator) -> None:
     """Delete the attributes of an updated model that describe only the rows of its fit."""
-    for name in ("labels_", "_block_labels", "_variance"):
+    for name in ("labels_", "_block_labels", "_variance", "_soft_means"):
         model.__dict__.pop(name, None)
 
 

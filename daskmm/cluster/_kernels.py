@@ -319,7 +319,7 @@ class KernelClusterer(MMClusterer):
         return distances_to_means, shared
 
     def predict(self, X: Any) -> Any:
-        """Return the index of the nearest mean in feature space.
+        """Return the index of the nearest mean in feature space, among those of clusters with rows.
 
         Parameters
         ----------
@@ -340,7 +340,9 @@ class KernelClusterer(MMClusterer):
             If the model was loaded without its training rows.
         """
         function, shared = self._distance_function()
-        return labels_of_table(self, X, _nearest, function, *shared)
+        # Means of clusters without rows may equal others, and rounding would choose among them.
+        empty = self.cluster_sizes_ == 0
+        return labels_of_table(self, X, _nearest, function, empty, *shared)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return minus the sum of the distances to the nearest means, the negative of `inertia_`.
@@ -389,9 +391,12 @@ def _attributes_of(outcome: Outcome[KernelState]) -> dict[str, Any]:
     }
 
 
-def _nearest(block: Block, function: Callable[..., NDArray], *shared: Any) -> NDArray[np.int32]:
-    """Return the index of the smallest distance per row of one block."""
-    return function(block, *shared).argmin(axis=1).astype(np.int32)
+def _nearest(
+    block: Block, function: Callable[..., NDArray], empty: NDArray[np.bool_], *shared: Any
+) -> NDArray[np.int32]:
+    """Return the cluster at the smallest distance per row of one block, one that is not empty."""
+    distances = np.where(empty, np.inf, function(block, *shared))
+    return distances.argmin(axis=1).astype(np.int32)
 
 
 def _own_entries(block: Block) -> FloatArray:

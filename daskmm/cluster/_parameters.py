@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.auto.n_clusters import PLANNED_CLUSTERS
-from daskmm.cluster._sklearn import Interval, RealNotInt, StrOptions
+from daskmm.cluster._sklearn import Interval, StrOptions
 from daskmm.data.blocks import Layout
 from daskmm.data.lazy import in_memory
 from daskmm.engine.first_pass import sample_size as usual_sample_size
@@ -25,7 +25,7 @@ CHECKPOINT: Constraints = {
     "checkpoint": [str, Path, None],
     "checkpoint_every": [
         Interval(Integral, 1, None, closed="left"),
-        Interval(RealNotInt, 0, None, closed="neither"),
+        Interval(Real, 0, None, closed="neither"),
         str,
     ],
 }

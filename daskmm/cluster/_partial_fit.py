@@ -8,6 +8,7 @@ from numbers import Integral
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from daskmm.cluster._fitted_centers import (
@@ -17,14 +18,18 @@ from daskmm.cluster._fitted_centers import (
 )
 from daskmm.cluster._fitting import drop_labels, replace_fitted, set_fitted, unfitted
 from daskmm.cluster._naming import value_shares
+from daskmm.data.blocks import Block
 from daskmm.data.names import features_named
+from daskmm.engine.passes import Passes
 from daskmm.engine.threads import one_blas_thread
+from daskmm.kmeans.belonging import ValueSums, value_sums
 from daskmm.kmeans.incremental import Fading, Updates, record_of_fit, updated
 from daskmm.kmeans.renewal import Reservoir, capacity
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import Update
-from daskmm.numerics.rows import FeatureCoordinates, centers_in_model
+from daskmm.numerics.rows import Coordinates, FeatureCoordinates, centers_in_model
 
+FloatArray = NDArray[np.float64]
 M = TypeVar("M", bound=BaseEstimator)
 
 _HALF_LIFE = re.compile(r"\s*([0-9.e+]+)\s*(rows?|calls?)\s*")
@@ -68,8 +73,10 @@ def updated_model(
     sizes = total.weights
     if updates.s > -np.inf:  # soft weights of a row do not add up to its sample weight
         sizes = sizes * (total.weight / sizes.sum())
-    found = {
-        **attributes_of_clusters(coordinates, after, after, total.weights, total.masses),
+    found = attributes_of_clusters(coordinates, after, after, total.weights, total.masses)
+    if state.counts_values_apart:
+        found["value_shares_"] = _counted_shares(model, updates, passes, coordinates, state, after)
+    found |= {
         "updates_": updates,
         "cluster_sizes_": sizes,
         "inertia_": max(total.cost(after), 0.0),
@@ -82,6 +89,30 @@ def updated_model(
     set_fitted(model, found)
     drop_labels(model)
     return model
+
+
+def _counted_shares(
+    model: Any,
+    updates: Updates,
+    passes: Passes,
+    coordinates: FeatureCoordinates,
+    before: CenterState,
+    after: CenterState,
+) -> FloatArray:
+    """Return the shares of each cluster's rows that have a value, if sums of steps do not say them.
+
+    They are those of the sample or, if it lacks the rows of a fit, those of the model with the rows
+    of this call.
+    """
+    if updates.samples_fit:
+        sample = updates.reservoir.sample
+        same = Coordinates.identity(sample.rows.shape[1])
+        return value_sums(Block(sample.rows, sample.weights), same, after).shares
+    new: ValueSums = passes.reduce(value_sums, coordinates, before)
+    sizes = model.cluster_sizes_
+    earlier = ValueSums(sizes, sizes[:, None] * np.nan_to_num(model.value_shares_))
+    left = max(updates.total.weight - new.sizes.sum(), 0.0) / sizes.sum()
+    return (earlier.times(left) + new).shares
 
 
 def _no_updates(model: Any, state: CenterState) -> Updates:
@@ -104,13 +135,16 @@ def _updates(
         known: Updates = model.updates_
         return known
     sizes, n_rows, means = model.cluster_sizes_, model.n_samples_seen_, state.centers
-    if "cluster_means_" in vars(model):
+    weight, cost = float(sizes.sum()), model.inertia_
+    if "_soft_means" in vars(model):  # the last step was soft, and the centres are its means
+        sizes, cost = (weight * mean for mean in model._soft_means)
+    elif "cluster_means_" in vars(model):
         own = centers_in_model(coordinates, model.cluster_means_)
         means = np.where(np.isnan(own), means, own)
     shares = value_shares(model)
-    record = record_of_fit(state, means, sizes, shares, model.inertia_, update, n_rows)
-    unsampled = float(sizes.sum())  # the model keeps no rows of its fit
-    return replace(_no_updates(model, state).after(record, None), unsampled=unsampled)
+    record = record_of_fit(state, means, sizes, shares, cost, update, n_rows, weight)
+    # The model keeps no rows of its fit.
+    return replace(_no_updates(model, state).after(record, None), unsampled=weight)
 
 
 def name_of_call(key: str | int | None) -> str | None:

@@ -7,14 +7,13 @@ functions to make frames of transformed arrays.
 
 from typing import Any, TypeVar
 
-from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils._set_output import _get_output_config, _wrap_data_with_container
 
 from daskmm.data.sparse import NamedSparse
 
 __all__ = [
     "Interval",
-    "RealNotInt",
     "StrOptions",
     "output_container",
     "with_set_output",

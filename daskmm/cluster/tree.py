@@ -186,6 +186,7 @@ class ClusterTree(ClusterMixin, BaseEstimator):
             len(centers),
             init=centers,
             max_iter=self.refine,
+            sample_size=None,  # steps over a sample would leave the start that the levels found
             standardize=root.standardize if chosen is None else chosen.standardize,
             distortion=root.distortion,
             metric_params=root.metric_params,

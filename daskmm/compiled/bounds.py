@@ -112,6 +112,7 @@ def update_nearest(
     lower: FloatArray,
     upper: FloatArray,
     lists: NDArray[np.int32] | None = None,
+    known: bool = False,
 ) -> int | None:
     """Update the nearest centres of some rows, and their bounds.
 
@@ -122,25 +123,27 @@ def update_nearest(
 
     `labels` are updated, and so are the bounds of the distances to any other centre (`lower`) and
     to the nearest one (`upper`). Where `moved` is None, centres near each row, including the
-    nearest, are written to `lists`, (n_rows, n_listed).
+    nearest, are written to `lists`, (n_rows, n_listed). `known` says whether `labels` are those of
+    an earlier step nevertheless, which saves comparisons unless centres are listed.
 
     The result is the number of rows that were compared with all centres. It is None, and labels are
     undefined, if a row is not finite in the model's coordinates or its squared norm overflows.
     """
     doubtful = np.ones(len(rows), np.bool_)
     if moved is not None:
-        known: dict[str, NDArray | None]
-        known = {"labels": labels, "lower": lower, "upper": upper, "doubtful": doubtful}
+        of_rows: dict[str, NDArray | None]
+        of_rows = {"labels": labels, "lower": lower, "upper": upper, "doubtful": doubtful}
         fields = frame_of(coordinates) | moved._asdict() | {"centers": plain(prepared.centers)}
         fields |= {"k": len(moved.ways), "n_shells": _SHELLS, "n_listed": moved.around.shape[1]}
         fields["doubt"] = DOUBT
-        call_in_parts("update_bounds", rows, row_dtype(rows), 1, known, fields)
+        call_in_parts("update_bounds", rows, row_dtype(rows), 1, of_rows, fields)
     at = np.flatnonzero(doubtful)
     if len(at) == 0:
         return 0
     some = rows if len(at) == len(rows) else rows[at]
     found, others = np.empty(len(at), np.int32), np.empty(len(at))
-    if not nearest_centers(some, coordinates, prepared, found, None, others, lists):
+    before = labels[at] if known and lists is None else None
+    if not nearest_centers(some, coordinates, prepared, found, None, others, lists, before):
         return None
     labels[at] = found
     lower[at] = (1.0 - DOUBT) * np.sqrt(np.maximum(others, 0.0))

@@ -24,6 +24,7 @@ def nearest_centers(
     distances: FloatArray | None = None,
     others: FloatArray | None = None,
     lists: NDArray[np.int32] | None = None,
+    guesses: NDArray[np.int32] | None = None,
 ) -> bool:
     """Write the nearest centre of each row, and its distance, to the given arrays.
 
@@ -32,6 +33,8 @@ def nearest_centers(
     double precision for all dtypes, and `distances` get Σ_l w_l (z_l − θ_l)² to it. `others` get
     lower bounds of the distances to all other centres, which hold in spite of rounding. `lists`,
     (n_rows, n_listed), get centres near each row, including the nearest; a centre may be repeated.
+    Partial distances exclude more centres if `guesses`, (n_rows,), are near the rows. Fewer centres
+    are listed then.
 
     The result is False, and labels and distances are undefined, if a row is not finite in the
     model's coordinates, or its squared norm overflows.
@@ -40,6 +43,7 @@ def nearest_centers(
     fields["n_listed"] = 0 if lists is None else lists.shape[1]
     fields |= prepared.leading(dtype, rows, coordinates)
     of_rows = {"labels": labels, "distances": distances, "others": others, "lists": lists}
+    of_rows["guesses"] = guesses
     return call_in_parts("nearest_centers", rows, dtype, tile, of_rows, fields)
 
 

@@ -234,9 +234,7 @@ def column_names(
     if kind != "parquet":
         raise ValueError(f"{path} has no named columns; they belong to csv and parquet files.")
     _require_dataframes(kind)
-    import dask.dataframe as dd
-
-    frame = dd.read_parquet(path)
+    frame = _read_parquet(path)
     index = frame.index.name
     return [*([] if index is None or index in frame.columns else [index]), *frame.columns]
 
@@ -251,15 +249,30 @@ def stored_index(path: str, frame: Any) -> Any:
     if not is_parquet(path):
         return False
     parts = _parts(path if is_remote(path) else str(local_path(path)))
-    stored = (parts[0].physical_schema.metadata or {}).get(b"pandas", b"{}") if parts else b"{}"
-    index = json.loads(stored).get("index_columns", [])
+    index = _index_columns(parts)
     if len(index) == 1 and isinstance(index[0], dict):  # a RangeIndex, not from 0 perhaps
         from pandas import RangeIndex
 
         start, stop, step, name = (index[0][key] for key in ("start", "stop", "step", "name"))
-        known = len(parts) == 1 and (start, step) != (0, 1) and name not in frame.columns
+        counts = (start, step, name) == (0, 1, None)
+        known = len(parts) == 1 and not counts and name not in frame.columns
         return known and RangeIndex(start, stop, step, name=name)
     return len(index) > 0 and not {*index} & {*frame.columns}
+
+
+def _index_columns(parts: Sequence[Any]) -> list[Any]:
+    """Return the columns of the index that pandas stored, or a dictionary for a RangeIndex."""
+    stored = (parts[0].physical_schema.metadata or {}).get(b"pandas", b"{}") if parts else b"{}"
+    return list(json.loads(stored).get("index_columns", []))
+
+
+def _read_parquet(path: str) -> Any:
+    """Open parquet files; dask would look for a RangeIndex that has a name among the columns."""
+    import dask.dataframe as dd
+
+    ranges = [each for each in _index_columns(_parts(path)) if isinstance(each, dict)]
+    named = any(each["name"] is not None for each in ranges)
+    return dd.read_parquet(path, index=False if named else None)
 
 
 def planned_table(
@@ -554,9 +567,7 @@ def _open_frame(
     mixed: bool,
     fitted: bool,
 ) -> Any:
-    import dask.dataframe as dd
-
-    read = {"parquet": dd.read_parquet}[kind]
+    read = {"parquet": _read_parquet}[kind]
     try:
         frame = read(path)
     except Exception as error:

@@ -430,8 +430,11 @@ def _time(series: Any, column: Column) -> NDArray[np.float64]:
     days = ((series - pd.Timestamp(0)) / day).to_numpy(dtype=np.float64)
     if column.kind == "trend":
         return np.asarray(days)
-    within = days - np.floor(days)
-    return np.asarray((series.dt.day_of_year.to_numpy(np.float64) - 1 + within) / DAYS_OF_YEAR)
+    within, day_of_year = days - np.floor(days), series.dt.day_of_year.to_numpy(np.float64)
+    # 29 February lies where 28 February does, so that later dates lie where they do in other years.
+    leap = series.dt.is_leap_year.to_numpy(np.float64, na_value=np.nan)
+    day_of_year -= leap * (day_of_year >= 60)
+    return np.asarray((day_of_year - 1 + within) / DAYS_OF_YEAR)
 
 
 def unseen_in(part: Any, columns: Sequence[Column]) -> Counter[tuple[str, Any]]:

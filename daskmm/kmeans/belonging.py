@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Self
 
@@ -10,14 +11,15 @@ from numpy.typing import NDArray
 
 from daskmm.data.blocks import Block
 from daskmm.engine.moments import Sample
-from daskmm.kmeans.assignment import blockwise, nearest_of, squared_distances_of
+from daskmm.kmeans.assignment import blockwise, labels_of, nearest_of, squared_distances_of
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.trials import thinned
 from daskmm.numerics.calibration import calibrated_power
 from daskmm.numerics.histograms import Histogram, binned
 from daskmm.numerics.information import cluster_sums
 from daskmm.numerics.power_means import power_means
-from daskmm.numerics.rows import Coordinates, Rows
+from daskmm.numerics.rows import Coordinates, LiftedCoordinates, Rows
+from daskmm.numerics.sums import Sums
 
 FloatArray = NDArray[np.float64]
 
@@ -76,8 +78,7 @@ class DistanceProfile(NamedTuple):
     def of(cls, sample: Sample, state: CenterState) -> Self:
         """Compute the profile of rows in memory, in the model's coordinates, or of some of them."""
         k = len(state.centers)
-        most = max(min(_ROWS_OF_PROFILE, _PRODUCTS_OF_PROFILE // k), _ROWS_PER_CLUSTER * k)
-        rows, weights = thinned(sample.rows, sample.weights, most, 0)
+        rows, weights = _some_rows(sample, k)
         same = Coordinates.identity(rows.shape[1])
         labels, smallest = nearest_of(Block(rows), same, state)
         if rows.dtype == np.float32:
@@ -97,6 +98,28 @@ class DistanceProfile(NamedTuple):
         to_all = squared_distances_of(Block(rows[some]), same, state)
         power = MembershipPower(to_all, weights[some], state)
         return cls(typical, np.stack([pooled.values, shares]), power)
+
+
+def _some_rows(sample: Sample, n_clusters: int) -> tuple[FloatArray, FloatArray]:
+    """Return rows of a sample for a profile, and their weights."""
+    few = min(_ROWS_OF_PROFILE, _PRODUCTS_OF_PROFILE // n_clusters)
+    return thinned(sample.rows, sample.weights, max(few, _ROWS_PER_CLUSTER * n_clusters), 0)
+
+
+def soft_means(sample: Sample, state: CenterState) -> tuple[FloatArray, float]:
+    """Return the mean weights φ of a sample's rows, (n_clusters,), and their mean power mean."""
+    k = len(state.centers)
+    rows, weights = _some_rows(sample, k)
+
+    def phi_and_value(distances: FloatArray) -> FloatArray:
+        means = power_means(distances, state.s)
+        return np.column_stack([means.phi, means.value])
+
+    same = Coordinates.identity(rows.shape[1])
+    found = blockwise(Block(rows), same, state, phi_and_value, np.empty((len(rows), k + 1)))
+    held = np.where(np.isnan(found[:, -1]), 0.0, weights)
+    found = held / held.sum() @ np.nan_to_num(found)
+    return found[:k], float(found[k])
 
 
 def _spread(shape: tuple[int, int], n_clusters: int) -> NDArray[np.intp]:
@@ -124,23 +147,35 @@ def relative_distances(
     return np.asarray(reported(distances) / reported(typical)[labels])
 
 
-def shares_with_value(sample: Sample, state: CenterState) -> FloatArray:
-    """Return, for each feature, the share of each cluster's rows (in memory) that have a value.
+@dataclass(frozen=True)
+class ValueSums(Sums):
+    """Sample weights of the rows of each cluster, and of those of them that have a value."""
 
-    It is NaN for clusters without rows.
-    """
-    same = Coordinates.identity(sample.rows.shape[1])
-    labels, _ = nearest_of(Block(sample.rows), same, state)
-    held = (~np.isnan(sample.rows)).astype(np.float64)
-    within = labels >= 0
-    labels, weights, n_clusters = labels[within], sample.weights[within], len(state.centers)
-    sums = cluster_sums(held[within], weights, labels, n_clusters)
-    sizes = np.bincount(labels, weights, n_clusters)[:, None]
-    return np.divide(sums, sizes, out=np.full_like(sums, np.nan), where=sizes > 0)
+    sizes: FloatArray  # (n_clusters,)
+    held: FloatArray  # (n_clusters, n_features)
+
+    @property
+    def shares(self) -> FloatArray:
+        """Shares of each cluster's rows that have a value; NaN for clusters without rows."""
+        sizes = self.sizes[:, None]
+        return np.divide(self.held, sizes, out=np.full_like(self.held, np.nan), where=sizes > 0)
+
+
+def value_sums(block: Block, coordinates: Rows, state: CenterState) -> ValueSums:
+    """Count the values of one block by cluster (a block function)."""
+    labels = labels_of(block, coordinates, state)
+    held, within = (~np.isnan(block.rows)).astype(np.float64), labels >= 0
+    weights = np.ones(len(labels)) if block.weights is None else block.weights
+    held, weights, labels = held[within], weights[within], labels[within]
+    k = len(state.centers)
+    sizes = np.bincount(labels, weights, k).astype(np.float64)
+    return ValueSums(sizes, cluster_sums(held, weights, labels, k))
 
 
 def memberships_of(block: Block, coordinates: Rows, state: CenterState) -> FloatArray:
-    """Return the weights φ of one block at the power of the state."""
+    """Return the weights φ of one block at the power of the state, by distances with offsets."""
+    if state.offsets is not None:
+        return memberships_of(block, LiftedCoordinates(coordinates), state.lifted)
     out = np.empty((len(block.rows), len(state.centers)))
     return blockwise(block, coordinates, state, lambda d: power_means(d, state.s).phi, out)
 

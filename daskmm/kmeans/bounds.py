@@ -180,10 +180,9 @@ class Bounds:
                 return None
             nearest_listed(rows, coordinates, prepared, labels, lists)
             return 0
-        bounds = labels, self.lower[own], self.upper[own]
-        return update_nearest(
-            rows, coordinates, prepared, self.moved, *bounds, None if self.moved else lists
-        )
+        bounds, known = (labels, self.lower[own], self.upper[own]), self.summed is not None
+        listed = None if self.moved else lists
+        return update_nearest(rows, coordinates, prepared, self.moved, *bounds, listed, known)
 
     def sums(self, block: Block, coordinates: Rows) -> CenterSums | None:
         """Compute the sums of a block at the centres given to `expect`.

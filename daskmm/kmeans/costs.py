@@ -302,11 +302,16 @@ class CenterCosts:
         return Cost(most=MEDIAN_ROUNDS)
 
     def labels(self) -> Cost:
-        """Return the cost of the labels of rows in memory; labels of lazy rows are lazy."""
-        if self.layout.lazy:
+        """Return the cost of the labels of rows in memory, and of counting values.
+
+        Labels of lazy rows are lazy.
+        """
+        counts = self.method.partial and self.method.family.degree == 1  # of values by cluster
+        n_passes = counts + (not self.layout.lazy)
+        if not n_passes:
             return Cost()
-        states = 0.0 if self._bounded else 1.0  # bounds know most labels already
-        return Cost(1, 1, lambda: self._pass_over(states * self._hard))
+        states = 0.0 if self._bounded else n_passes  # bounds know most labels already
+        return Cost(n_passes, n_passes, lambda: self._pass_over(states * self._hard))
 
 
 def annealing_steps(schedule: Schedule) -> int:

@@ -42,8 +42,8 @@ FloatArray = NDArray[np.float64]
 # weight of all rows. While new rows cost _COSTLY times as much as the rows of all calls, the
 # smaller second share suffices.
 _RENEWED, _SOONER, _COSTLY = 0.3, 0.1, 1.25
-# Clusters are looked for on the sample, as long as rows outside of it have at most this share of
-# the weight.
+# Clusters are looked for on the sample, as long as rows of a fit, which are not in it, have at most
+# this share of the weight.
 _UNSAMPLED = 0.1
 # The shorter memory fades this many times as fast. It replaces the longer one when new rows, before
 # they are added, cost less at its centres by more than this share.
@@ -148,6 +148,11 @@ class Updates:
         """Whether the sample is at least half full; after a fit it is empty."""
         kept = self.reservoir
         return 2 * len(kept.rows) >= min(kept.size, self.total.n_rows)
+
+    @property
+    def samples_fit(self) -> bool:
+        """Whether hardly any weight is that of the rows of a fit, which the sample lacks."""
+        return self.unsampled <= _UNSAMPLED * self.total.weight
 
     @property
     def has_gaps(self) -> bool:
@@ -268,10 +273,8 @@ def _stepped(
     reservoir = _without_call(updates.reservoir, key).faded(factor) + seen.drawn.faded(kept)
     since = updates.weight_since + record.weight
     updates = replace(updates, reservoir=reservoir, weight_since=since)
-    # The rows of a fit are not in the sample, which may so lack clusters of theirs.
-    seen_all = updates.unsampled <= _UNSAMPLED * total.weight
     enough = since >= (_SOONER if sooner else _RENEWED) * total.weight
-    if updates.searches and seen_all and enough:
+    if updates.searches and updates.samples_fit and enough:
         updates, state = _renewed(updates, state, update)
         total = updates.total
     return updates, update.update(total.as_sums(seen.sums.farthest), state, total.weight)
@@ -420,34 +423,37 @@ def _visit(
 def record_of_fit(
     state: CenterState,
     means: FloatArray,
-    cluster_sizes: FloatArray,
+    weights: FloatArray,
     value_shares: FloatArray | None,
-    inertia: float,
+    objective: float,
     update: Update,
     n_rows: int,
+    weight: float,
 ) -> Majorizer:
     """Return the record of the rows of a fit, computed from the fitted model.
 
-    The record is that of the final hard step. Its sums follow from the means of the clusters, or
-    from the directions of these for cosine distances. EWP's dispersions D follow from the weights
-    w ∝ exp(−D/λ) and from the mean cost Σ_l w_l D_l. For norms, whose means are not known, the
-    centres take their place, and all rows are assumed to be at the mean distance from their centre.
+    The record is that of the last step: `weights` are Σφ, which are the sizes of the clusters after
+    hard steps, and `weight` is the weight of the rows. Sums follow from the means of the clusters,
+    or from the directions of these for cosine distances. EWP's dispersions D follow from the
+    weights w ∝ exp(−D/λ) and from the mean cost Σ_l w_l D_l. For norms, whose means are not known,
+    the centres take their place, and all rows are assumed to be at the mean distance from their
+    centre.
 
     `value_shares`, (n_clusters, n_features), are the shares of each cluster's rows that have a
     value; None if no value is missing.
     """
     w = state.feature_weights
-    weight = float(cluster_sizes.sum())
-    masses = np.broadcast_to(cluster_sizes[:, None], means.shape).astype(np.float64)
+    masses = np.broadcast_to(weights[:, None], means.shape).astype(np.float64)
+    mean_distance = objective / weights.sum()
     if value_shares is not None:
         masses = masses * np.nan_to_num(value_shares)
     if state.distortion.degree == 1:
-        apart = inertia / weight / (1.0 if w is None else means.shape[1])
+        apart = mean_distance / (1.0 if w is None else means.shape[1])
         masses = masses * (0.5 / apart if apart > 0 else 1.0)
     squares = None
     if w is not None:
         assert isinstance(update, EntropyUpdate)
-        dispersion = np.full(len(w), inertia / weight)
+        dispersion = np.full(len(w), objective / weight)
         if np.isfinite(update.lam):
             dispersion += update.lam * (
                 negative_entropy(update.of_groups(w)) - np.log(np.maximum(w, np.finfo(float).tiny))
@@ -458,6 +464,6 @@ def record_of_fit(
     sums = masses * means
     if isinstance(state.distortion, Cosine):
         # Means of directions are shorter than centres, by the mean cosine of rows and centres.
-        sums *= 1.0 - inertia / weight
-    record = Majorizer(cluster_sizes, sums, None if whole else masses, squares, n_rows, weight, 0.0)
-    return replace(record, constant=inertia - record.cost(state))
+        sums *= 1.0 - mean_distance
+    record = Majorizer(weights, sums, None if whole else masses, squares, n_rows, weight, 0.0)
+    return replace(record, constant=objective - record.cost(state))

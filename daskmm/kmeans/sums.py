@@ -75,6 +75,11 @@ class CenterState:
         return self.distortion.squared and not self.partial and self.offsets is None
 
     @property
+    def counts_values_apart(self) -> bool:
+        """Whether sums for a step do not say how many rows of each cluster have a value."""
+        return self.partial and self.distortion.degree == 1
+
+    @property
     def near(self) -> bool:
         """Whether the step compares rows in memory with centres near them only, if these are known.
 

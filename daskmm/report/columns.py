@@ -232,6 +232,7 @@ class _Column:
         texts, overall = [said(own) for own in self.means], said(self.overall)
         starts = {"mean": f"a mean {self.name} of", "share": f"{self.name} in"}
         starts |= {each: f"a {each} with {self.name} of" for each in ("centre", "direction")}
+        starts["mean without weights"] = starts["mean"]
         found = Profile(self.name, what, texts, overall, [], notes or [""] * len(texts), **drawn)
         start = starts.get(what, self.name)
         briefs = [f"{start} {text} ({found.of_all}: {overall})" for text in texts]

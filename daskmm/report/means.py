@@ -14,6 +14,9 @@ from daskmm.plot.figures import cluster_means
 
 FloatArray = NDArray[np.float64]
 
+# What means of a sample are called if the rows of the fit had weights.
+_WITHOUT_WEIGHTS = "mean without weights"
+
 
 class Sampled(NamedTuple):
     """A random sample of the rows of the data, with their clusters.
@@ -34,7 +37,9 @@ class Sampled(NamedTuple):
 class Means:
     """Means of the features, in the input's units; a mixed column may have several features."""
 
-    what: str  # "mean", or "centre" or "direction" if no means are known
+    # "mean", or "mean without weights" if those of the rows are not known, or "centre" or
+    # "direction" if no means are.
+    what: str
     # Means of the clusters; NaN where a cluster has no value, (n_clusters, n_features).
     clusters: FloatArray
     overall: FloatArray  # mean of all rows, or of the clusters' centres, (n_features,)
@@ -86,10 +91,8 @@ def means_of(model: Any, sizes: ArrayLike, sampled: Sampled | None) -> Means | N
     rows = None if sampled is None else _features_of(model, sampled.rows)
     cosine = getattr(model, "distortion", None) == "cosine"
     exact, what = hasattr(model, "cluster_means_") and not cosine, "mean"
-    # `cluster_sizes_` are weights of the rows that `trim` keeps; a sample also has the others.
-    if exact or not getattr(model, "trim", False):
-        sizes = getattr(model, "cluster_sizes_", sizes)
-    sizes = np.asarray(sizes, dtype=np.float64)
+    # `cluster_sizes_` have the weights of the rows, which the means of a sample do not have.
+    sizes = np.asarray(model.cluster_sizes_ if exact else sizes, dtype=np.float64)
     if exact or (rows is None and hasattr(model, "cluster_centers_")):
         clusters = np.array(values_of_rows(model), dtype=np.float64)
         if not exact:
@@ -98,6 +101,9 @@ def means_of(model: Any, sizes: ArrayLike, sampled: Sampled | None) -> Means | N
         return None
     else:
         clusters = cluster_means(rows, sampled.labels, len(sizes))
+        weight = float(np.sum(getattr(model, "cluster_sizes_", sizes)))
+        if not getattr(model, "trim", False) and not np.isclose(weight, sizes.sum()):
+            what = _WITHOUT_WEIGHTS
     starts = np.arange(clusters.shape[1])
     if hasattr(model, "columns_"):
         expansion = model.coordinates_.expansion
@@ -116,7 +122,7 @@ def means_of(model: Any, sizes: ArrayLike, sampled: Sampled | None) -> Means | N
         if variance is None:
             variance = np.full(len(overall), between.max())
         return Means(what, clusters, overall, variance, shares, known, starts)
-    if others or "labels_" not in vars(model):
+    if others or "labels_" not in vars(model) or what == _WITHOUT_WEIGHTS:
         variance = None
     if variance is None:
         # The sample may have too few or too many rows of a cluster, so clusters count by their

@@ -209,7 +209,7 @@ def zarr_array(X):
     return counting_zarr(X, (70, 3))[0]
 
 
-@pytest.mark.in_turn("read")
+@pytest.mark.long
 @pytest.mark.parametrize("read", [ragged_chunks, zarr_array, pd.DataFrame])
 def test_any_input_has_the_same_path(toy, toy_path, read):
     assert_same_path(bandwidth_path(read(toy[0]), random_state=0), toy_path)
@@ -358,7 +358,7 @@ def test_a_number_found_at_one_bandwidth_only_is_warned_of(toy):
 # What it finds.
 
 
-@pytest.mark.in_turn("seed")
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [0, 4, 6])
 def test_a_flag_that_two_clusters_equal_does_not_hide_the_third(seed):
     rng = np.random.default_rng(seed)

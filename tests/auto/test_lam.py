@@ -207,6 +207,7 @@ def test_penalties_that_are_given_are_tried_in_order():
     np.testing.assert_allclose(path.gains, whole.gains[[1, 3]])
 
 
+@pytest.mark.long
 def test_the_choice_reads_nothing_and_does_not_depend_on_chunks_or_schedulers():
     model = EntropyPowerKMeans(5, sample_size=400, random_state=0).fit(X)
     numeric = EntropyPowerKMeans(5, sample_size=400, lam=model.lam_, random_state=0).fit(X)

@@ -71,6 +71,7 @@ def test_shape_spread_and_size_of_clusters_do_not_change_their_number(kind):
     assert choose_n_clusters(rows, random_state=0).n_clusters == 5
 
 
+@pytest.mark.long
 @given(st.integers(0, 10_000), st.integers(0, 3), st.sampled_from([0.125, 2.0, 64.0]))
 @settings(max_examples=n_examples(6), deadline=None)
 def test_order_of_the_rows_and_units_of_a_column_change_nothing(seed, column, unit):
@@ -312,7 +313,7 @@ def test_independent_flags_of_any_number_have_no_clusters(p, draws):
     assert numbers == {1}
 
 
-@pytest.mark.in_turn("unit")
+@pytest.mark.long
 @pytest.mark.parametrize("unit", [1.0, 0.1])
 def test_steps_between_whole_numbers_are_no_gaps(unit):
     rng = np.random.default_rng(0)
@@ -324,6 +325,7 @@ def test_steps_between_whole_numbers_are_no_gaps(unit):
     assert choose_n_clusters(rows, random_state=0).n_clusters == 3
 
 
+@pytest.mark.long
 def test_clusters_of_equal_values_are_counted_beside_a_column_of_whole_numbers():
     rng = np.random.default_rng(0)
     weeks = rng.choice([0, 26, 52], size=2000, p=[0.5, 0.1, 0.4])

@@ -41,6 +41,7 @@ def test_long_strips_beside_one_another_are_groups():
     assert separation(rows, np.ones(2000), 0).n_groups == 3
 
 
+@pytest.mark.long
 def test_a_small_group_beside_a_large_one_is_found_and_a_few_far_rows_are_not():
     rng = np.random.default_rng(0)
     large, small = rng.normal(size=(2000, 4)), rng.normal(size=(40, 4)) + 8

@@ -10,7 +10,7 @@ from daskmm import cluster
 from daskmm.cli import model_options
 from daskmm.cli.commands import MODELS, UserError, build_parser
 from daskmm.cli.model_options import parameters_of
-from daskmm.cluster._sklearn import Interval, RealNotInt, StrOptions
+from daskmm.cluster._sklearn import Interval, StrOptions
 
 # Parameters that have no option.
 WITHOUT = {
@@ -57,7 +57,7 @@ def check_values(parameter, constraints):
         return
     numbers = {one.type for one in constraints if isinstance(one, Interval)}
     numbers |= {Integral} if "random_state" in constraints else set()
-    kinds = {"int": {Integral}, "float": {Real, RealNotInt}}
+    kinds = {"int": {Integral}, "float": {Real}}
     for name, kind in kinds.items():
         assert (name in parameter.words) == bool(kind & numbers), parameter
     assert ("bool" in parameter.words) == ("boolean" in constraints)

@@ -256,6 +256,19 @@ def test_labels_of_parquet_have_the_index_that_pandas_stored(
     assert (rows.assign(cluster=found["cluster"])["cluster"] == expected).all()
 
 
+@pytest.mark.parametrize("start", [0, 40])
+def test_parquet_with_a_named_count_of_rows_as_index_is_read(tmp_path, start):
+    rows = people().set_index(pd.RangeIndex(start, start + 90, name="person"))
+    rows.to_parquet(tmp_path / "rows.parquet")
+    command = ["fit", str(tmp_path / "rows.parquet"), "--columns", "a,b,c", "-k", "2", *QUICK]
+    command += ["--no-pictures", "--quiet", "--out", str(tmp_path / "run")]
+    assert main([*command, "--labels", str(tmp_path / "labels.parquet")]) == 0
+    labels = pd.read_parquet(tmp_path / "labels.parquet")
+    pd.testing.assert_index_equal(labels.index, rows.index, exact="equiv")
+    model = daskmm.load(tmp_path / "run")
+    np.testing.assert_array_equal(labels["cluster"], model.predict(rows))
+
+
 @pytest.mark.parametrize("out", ["labels.txt", "labels.csv.gz"])
 def test_labels_are_not_written_to_other_files(folder, tmp_path, capsys, out):
     command = ["predict", str(folder / "run"), str(folder / "rows.csv"), "--out"]

@@ -491,6 +491,17 @@ def test_predict_and_score_repeat_the_fit(name, weights):
     )
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("landmarks", [None, "auto"])
+def test_no_row_is_predicted_into_a_cluster_without_rows(landmarks):
+    for seed in (1, 3, 15, 19):  # more clusters than distinct rows
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(4, 2))[rng.integers(4, size=50)]
+        model = KernelPowerKMeans(6, n_landmarks=landmarks, random_state=0).fit(X)
+        assert (model.cluster_sizes_ == 0).any()
+        np.testing.assert_array_equal(model.predict(X), model.labels_)
+
+
 @pytest.mark.in_turn("gram")
 @pytest.mark.parametrize("gram", ["auto", "recompute"])
 @pytest.mark.parametrize("kernel", ["cosine", "angular", "linear", "polynomial"])

@@ -518,6 +518,7 @@ def replaced_and_loaded(folder, saves, n_savers, n_loaders):
     return codes, loads
 
 
+@pytest.mark.long
 def test_a_model_is_replaced_and_loaded_by_several_processes_at_once(tmp_path):
     codes, loads = replaced_and_loaded(tmp_path, 6, 2, 1)
     assert codes == [0, 0, 0]

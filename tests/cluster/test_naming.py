@@ -22,7 +22,8 @@ from daskmm import (
     load,
 )
 from daskmm.cluster._naming import _Naming, _words_of, cluster_names
-from daskmm.data.mixed import Column
+from daskmm.data.mixed import Column, _time
+from daskmm.storage.readable import readable_day_of_year
 
 X, _ = blobs()
 WEIGHTS = np.random.default_rng(0).integers(0, 4, 240).astype(float)
@@ -219,6 +220,19 @@ def test_mixed_columns_have_names_that_people_read():
         "day around April",
         "day around July",
     }
+
+
+@pytest.mark.parametrize("dtype", ["datetime64[s]", "timestamp[us][pyarrow]", "date32[pyarrow]"])
+def test_dates_of_leap_years_lie_where_those_of_other_years_do(dtype):
+    days = pd.date_range("2020-01-01", "2021-12-31").append(pd.DatetimeIndex([pd.NaT]))
+    shares = _time(pd.Series(days).astype(dtype), Column("day:season", "day", "season"))
+    angles = 2 * np.pi * shares[:-1]
+    found = list(map(readable_day_of_year, np.cos(angles), np.sin(angles)))
+    expected = [f"{day.day} {day.month_name()}" for day in days[:-1]]
+    assert found[59] == "28 February"
+    del found[59], expected[59]  # 29 February
+    assert found == expected
+    assert np.isnan(shares[-1])
 
 
 def test_a_season_is_named_by_the_month_of_its_mean_or_as_the_whole_year():

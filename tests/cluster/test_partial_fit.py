@@ -8,6 +8,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from _naive import entropy_step, power_k_means_step
 from _support import ESTIMATORS, blobs, quick
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
@@ -324,3 +325,28 @@ def test_sizes_after_soft_steps_add_up_to_the_rows(soft):
         model.fit(X)
     for n_rows in (400, 600):
         assert model.partial_fit(X).cluster_sizes_.sum() == pytest.approx(n_rows)
+
+
+@pytest.mark.parametrize("s", [-1.0, -3.0])
+@pytest.mark.parametrize("cls", [PowerKMeans, EntropyPowerKMeans])
+def test_a_call_after_a_soft_fit_is_a_soft_step_over_all_rows(cls, s, tmp_path):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(180, 2)) + 3.0 * rng.integers(0, 3, (180, 1))
+    weights = rng.uniform(0.5, 2.0, 180)
+    soft = {"s0": s, "eta": 1, "polish": False, "tol": 1e-12, "max_iter": 2000, "n_init": 1}
+    lam = {"lam": 1.5} if cls is EntropyPowerKMeans else {}
+    model = cls(3, standardize=False, random_state=0, **soft, **lam)
+    model.fit(rows[:120], sample_weight=weights[:120]).save(tmp_path / "model")
+    before = model.cluster_centers_
+    if cls is EntropyPowerKMeans:
+        centers, feature_weights, _ = entropy_step(
+            rows.tolist(), before.tolist(), model.feature_weights_.tolist(), s, 1.5, weights
+        )
+    else:
+        centers, objective = power_k_means_step(rows.tolist(), before.tolist(), s, weights)
+    model = daskmm.load(tmp_path / "model").partial_fit(rows[120:], sample_weight=weights[120:])
+    np.testing.assert_allclose(model.cluster_centers_, centers, atol=1e-4)
+    if cls is EntropyPowerKMeans:
+        np.testing.assert_allclose(model.feature_weights_, feature_weights, atol=1e-4)
+    else:
+        assert model.inertia_ < objective * weights.sum() < 1.1 * model.inertia_

@@ -34,10 +34,11 @@ def without_directions(rows, coordinates, centers):
         return found(rows, coordinates, centers)
 
 
-def found(rows, coordinates, centers):
+def found(rows, coordinates, centers, guesses=None):
     labels, distances = np.empty(len(rows), np.int32), np.empty(len(rows))
     prepared = PreparedCenters(centers)
-    assert nearest_centers(rows, coordinates, prepared, labels, distances)
+    known = {"distances": distances, "guesses": guesses}
+    assert nearest_centers(rows, coordinates, prepared, labels, **known)
     return labels, distances
 
 
@@ -62,6 +63,16 @@ def tables(draw):
 @given(tables())
 def test_labels_and_distances_are_bit_for_bit_those_of_all_distances(table):
     for mine, theirs in zip(found(*table), without_directions(*table), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+@SETTINGS
+@given(tables(), st.integers(0, 2**32 - 1))
+def test_guesses_change_neither_labels_nor_distances(table, seed):
+    rng = np.random.default_rng(seed)
+    guesses, (labels, distances) = rng.integers(len(table[2]), size=len(table[0])), found(*table)
+    guesses = np.where(rng.random(len(labels)) < 0.5, labels, guesses).astype(np.int32)
+    for mine, theirs in zip(found(*table, guesses), (labels, distances), strict=True):
         np.testing.assert_array_equal(mine, theirs)
 
 
@@ -100,6 +111,21 @@ def test_sums_are_bit_for_bit_those_of_all_distances(dtype):
         assert (fields["n_leading"] > 0) == (least == 2)
     for mine, theirs in zip(*results, strict=True):
         np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize("right", [0.0, 0.7, 1.0])
+def test_guesses_among_many_centres_keep_labels_and_bounds(right):
+    rows, centers = embedded(k=1203)
+    exact = np.square(rows[:, None].astype(float) - centers).sum(axis=2)
+    nearest, rng = exact.argmin(axis=1).astype(np.int32), np.random.default_rng(0)
+    guesses = np.where(rng.random(len(rows)) < right, nearest, rng.integers(1203, size=len(rows)))
+    labels, others = np.empty(len(rows), np.int32), np.empty(len(rows))
+    known = {"others": others, "guesses": guesses.astype(np.int32)}
+    assert nearest_centers(rows, identity(96), PreparedCenters(centers), labels, **known)
+    np.testing.assert_array_equal(labels, nearest)
+    exact[np.arange(len(rows)), nearest] = np.inf
+    assert (others <= exact.min(axis=1)).all()
+    assert (others >= 0.9 * np.square(rows - centers[nearest]).sum(axis=1)).all()
 
 
 @pytest.mark.parametrize(("k", "n_directions"), [(300, 48), (90, 48), (30, 24)])

@@ -15,7 +15,15 @@ from _support import (
     raise_if_computes,
 )
 
-from daskmm import KernelPowerKMeans, KMeans, WeightedBlurringMeanShift
+from daskmm import (
+    EntropyPowerKMeans,
+    GaussianMixture,
+    KernelPowerKMeans,
+    KMeans,
+    MultiKernelPowerKMeans,
+    PowerKMeans,
+    WeightedBlurringMeanShift,
+)
 from daskmm.engine import resources
 
 pytestmark = pytest.mark.in_turn("cls")
@@ -302,3 +310,34 @@ def test_rows_of_exact_kernels_that_do_not_fit_are_refused():
     with dask.config.set(num_workers=1):
         assert KernelPowerKMeans().plan(data).passes
         assert KMeans().plan(data).passes
+
+
+# Parameters
+
+
+@pytest.mark.parametrize(
+    ("cls", "parameters"),
+    [
+        (KMeans, {"max_cluster_size": 1.5, "checkpoint_every": 2.0, "trim": 0.0, "tol": 0.25}),
+        (PowerKMeans, {"s0": -2.0, "eta": 1.5, "anneal_every": 2, "trim": 0.25, "n_init": 3}),
+        (EntropyPowerKMeans, {"lam": 0.5, "sample_size": 100, "max_cluster_size": 80}),
+        (KernelPowerKMeans, {"bandwidth": 4.0, "max_iter": 20}),
+        (MultiKernelPowerKMeans, {"lam": 0.5, "max_iter": 20}),
+        (GaussianMixture, {"reg_covar": 0.125, "max_iter": 20}),
+        (WeightedBlurringMeanShift, {"bandwidth": 2.0, "lam": 1, "merge_tol": 0.125}),
+    ],
+)
+def test_numbers_of_numpy_are_parameters_as_those_of_python(cls, parameters):
+    if cls is GaussianMixture:
+        parameters = {"n_components": 3, "random_state": 0, **parameters}
+    elif cls is not WeightedBlurringMeanShift:
+        parameters = {"n_clusters": 3, "random_state": 0, **parameters}
+    numpys = {
+        name: np.float32(value) if isinstance(value, float) else np.uint8(value)
+        for name, value in parameters.items()
+    }
+    expected, found = cls(**parameters), cls(**parameters | numpys)
+    for model in (expected, found):
+        fit_recording(model, X)
+    np.testing.assert_array_equal(found.labels_, expected.labels_)
+    assert all(found.get_params()[name] is value for name, value in numpys.items())

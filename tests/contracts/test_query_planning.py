@@ -106,6 +106,7 @@ def _computing_in_this_thread():
         yield
 
 
+@pytest.mark.long
 @pytest.mark.skipif(IS_PLANNED, reason="this process plans queries already")
 def test_this_module_passes_where_dask_plans_queries():
     command = [sys.executable, "-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider"]

@@ -139,6 +139,7 @@ def test_files_of_anndata_are_refused_with_a_remedy(tmp_path):
         open_data(tmp_path / "cells.h5ad")
 
 
+@pytest.mark.long
 def test_a_run_of_an_anndata_store_names_its_genes(tmp_path):
     annotated().write_zarr(tmp_path / "cells.zarr")
     source, run = f"{tmp_path / 'cells.zarr'}::layers/counts", tmp_path / "run"

@@ -83,6 +83,7 @@ def test_fits_inside_of_tasks_leave_the_threads_to_their_blocks(client):
     np.testing.assert_allclose(found, [_fit(seed) for seed in range(4)])
 
 
+@pytest.mark.long
 def test_frames_that_workers_shuffle_have_the_clusters_of_their_rows(client, monkeypatch):
     rows = np.random.default_rng(0).normal(size=(600, 3)) + 9.0 * (np.arange(600) % 3)[:, None]
     frame = pd.DataFrame(rows, columns=list("abc")).assign(key=np.arange(600)[::-1])
@@ -262,6 +263,7 @@ def test_a_fit_goes_on_when_paused_workers_run_again_and_says_what_it_waited_for
     assert "dask has paused workers" in caplog.text
 
 
+@pytest.mark.long
 def test_a_task_that_a_paused_worker_runs_to_its_end_is_waited_for(local_client):
     def pause_and_work():
         worker = get_worker()

@@ -479,6 +479,7 @@ def test_errors_of_loads_and_calls_are_raised_as_they_are(at, block, seconds):
     assert not left
 
 
+@pytest.mark.long
 def test_after_an_error_reading_ends(monkeypatch):
     # Or all is read before any is visited.
     monkeypatch.setattr(passes_module, "LOADED_ONCE_BYTES", 0)

@@ -225,6 +225,7 @@ def visit_with(block, slow, large):
     return visit(block, slow)
 
 
+@pytest.mark.long
 def test_large_records_are_summed_in_order_too(client):
     """With large states each pass ends in one record, which must not hide what it lacks."""
     passes, large = Passes(row_blocks(table())), np.zeros(1 << 20)
@@ -257,6 +258,7 @@ def refuse(block, slow):
     return visit(block, slow)
 
 
+@pytest.mark.long
 def test_an_error_of_a_call_that_was_handed_over_is_raised(client):
     passes = Passes(row_blocks(table()))
     with pytest.raises(ValueError, match="not by this worker"):

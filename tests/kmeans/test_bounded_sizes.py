@@ -67,6 +67,11 @@ def test_offsets_bound_sizes_at_a_cost_without_them(overlapping, estimator):
     distances = squared_distances(model, overlapping)
     labels = (distances + model.offsets_).argmin(axis=1)
     assert model.offsets_.min() == 0.0
+    probabilities = model.predict_proba(overlapping)
+    np.testing.assert_array_equal(probabilities.argmax(axis=1), labels)
+    expected = (distances + model.offsets_) ** (model.membership_power_ - 1.0)
+    expected /= expected.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(probabilities, expected, rtol=1e-6, atol=1e-12)
     assert np.bincount(labels).max() <= 1.2 * len(overlapping) / 12
     np.testing.assert_array_equal(model.labels_, labels)
     np.testing.assert_array_equal(model.predict(overlapping), labels)
@@ -188,6 +193,7 @@ def test_fits_whose_sizes_cannot_be_bounded_are_refused(unequal, settings):
         KMeans(6, max_cluster_size=2.0, **settings).plan(unequal)
 
 
+@pytest.mark.long
 def test_a_resumed_fit_ends_as_an_uninterrupted_one(unequal, tmp_path):
     def stop_at(record):
         if record.iteration == last:
@@ -202,6 +208,7 @@ def test_a_resumed_fit_ends_as_an_uninterrupted_one(unequal, tmp_path):
         np.testing.assert_array_equal(again.cluster_centers_, whole.cluster_centers_)
 
 
+@pytest.mark.long
 def test_the_smallest_of_all_rounds_is_kept_where_the_bound_is_out_of_reach(unequal):
     rows = np.concatenate([unequal[:1500], np.repeat(unequal[:1], 600, axis=0)])
     with pytest.warns(ConvergenceWarning, match="is not met"):

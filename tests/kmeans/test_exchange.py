@@ -146,7 +146,7 @@ def test_a_fit_that_is_killed_between_exchanges_resumes_to_the_same_bits(call, t
     np.testing.assert_array_equal(resumed.cluster_centers_, whole.cluster_centers_)
 
 
-@pytest.mark.in_turn("chunks")
+@pytest.mark.long
 @pytest.mark.parametrize("chunks", [400, 1797])
 def test_fits_with_exchanges_do_not_depend_on_chunks_or_the_scheduler(chunks):
     # Integers have ties, which rounding decides.

@@ -63,7 +63,7 @@ def test_hard_steps_whose_cost_falls_late_are_not_ended_early():
     assert annealed.inertia_ <= hard.inertia_
 
 
-@pytest.mark.in_turn("left")
+@pytest.mark.long
 @pytest.mark.parametrize("left", [2, 4])
 def test_a_resumed_fit_ends_hard_steps_where_an_unstopped_one_does(tmp_path, left):
     X = np.random.default_rng(0).normal(size=(6000, 8)) * np.linspace(1.0, 0.1, 8)

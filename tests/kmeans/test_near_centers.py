@@ -95,6 +95,7 @@ def test_blocks_whose_distances_overflow_are_compared_with_all_centres(monkeypat
     np.testing.assert_array_equal(found.labels_, KMeans(K, **options).fit(X).labels_)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("p", [6, 70])
 def test_fits_end_where_those_over_all_centres_do(p, monkeypatch):
     X = overlapping(20 * K, p, "f4" if p == 70 else "f8")

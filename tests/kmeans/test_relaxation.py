@@ -80,6 +80,7 @@ def test_the_last_iteration_goes_to_the_means():
     assert [schedule.relaxation(n, 3 - n) for n in range(3)] == [1.5, 1.5, 1.0]
 
 
+@pytest.mark.long
 def test_a_killed_fit_resumes_with_the_factors_that_are_left(digits, of_256, tmp_path):
     settings = {"sample_size": None, "random_state": 0, "n_init": 1}
     settings |= {"checkpoint": str(tmp_path / "kept")}

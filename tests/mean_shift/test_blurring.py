@@ -811,6 +811,7 @@ def test_few_rows_in_any_table_may_be_stragglers(rows, expected):
     assert Blurring(0.1, 0.1, "paper").least_weight(rows) == 0.0
 
 
+@pytest.mark.long
 def test_a_fit_that_disagrees_with_its_path_says_so(monkeypatch):
     X, _ = clumps(n=240)
     model = WeightedBlurringMeanShift(random_state=0)

@@ -83,6 +83,7 @@ def test_missing_values_are_refused():
         GaussianMixture(tails="student", missing="partial").fit(np.zeros((4, 2)))
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:.*as narrow in some direction:UserWarning")
 def test_far_rows_stay_in_the_tails_and_covariance_types_can_be_compared():
     rng = np.random.default_rng(0)

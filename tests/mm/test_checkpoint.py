@@ -189,7 +189,6 @@ def test_a_fit_that_is_killed_after_every_state_resumes_to_the_same_bits(
 
 
 @pytest.mark.long
-@pytest.mark.in_turn("name")
 @pytest.mark.parametrize("name", ["power, sampled", "kernel, landmarks"])
 def test_a_fit_killed_on_the_larger_sample_resumes_to_the_same_bits(tmp_path, monkeypatch, name):
     monkeypatch.setattr("daskmm.engine.first_pass.LARGER_SAMPLE_BYTES", 80 * 8 * X.shape[1])
@@ -833,6 +832,7 @@ def test_records_cannot_be_changed():
 # On a cluster
 
 
+@pytest.mark.long
 def test_a_fit_on_a_cluster_is_resumed(tmp_path):
     from distributed import Client, LocalCluster
 

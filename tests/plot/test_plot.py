@@ -399,6 +399,7 @@ def test_profiles_compute_no_lazy_labels():
     assert not plot.cluster_profiles(model).axes[1].get_visible()
 
 
+@pytest.mark.long
 def test_profiles_of_a_lazy_fit_of_mean_shift_have_its_sizes():
     X = np.random.default_rng(0).normal(size=(300, 3))
     X[:120] += 9.0

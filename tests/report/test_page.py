@@ -334,7 +334,8 @@ def test_rows_without_any_value_are_counted_beside_the_clusters(tmp_path):
 
 @pytest.mark.usefixtures("without_figures")
 @pytest.mark.parametrize(
-    "model", [KMeans(3, distortion="manhattan"), WeightedBlurringMeanShift(bandwidth=0.05)]
+    "model",
+    [KMeans(3, distortion="manhattan", random_state=0), WeightedBlurringMeanShift(bandwidth=0.05)],
 )
 def test_centres_that_are_no_means_are_called_centres(model):
     X = np.exp(table()[:, :3] / 9)
@@ -668,14 +669,22 @@ def test_the_explained_variation_of_trimmed_fits_is_that_of_the_sample():
     assert (np.asarray(means.explained) < 0.2).all()  # of all rows, most of whose variance is far
 
 
-def test_the_mean_of_all_directions_of_a_weighted_fit_is_weighted():
+@pytest.mark.usefixtures("without_figures")
+@pytest.mark.parametrize("distortion", ["cosine", "euclidean", "manhattan"])
+def test_reports_without_means_of_weighted_rows_count_rows_alike_and_say_so(distortion):
     rng, group = np.random.default_rng(0), np.arange(3000) % 3
     rows = rng.normal(size=(3000, 3)) * 0.1 + np.eye(3)[group]
     weights = np.where(group == 0, 50.0, 1.0)
-    model = KMeans(3, distortion="cosine", random_state=0).fit(rows, sample_weight=weights)
+    model = KMeans(3, distortion=distortion, random_state=0).fit(rows, sample_weight=weights)
     labels = model.labels_
     means = means_of(model, np.bincount(labels).tolist(), Sampled(rows, labels))
-    np.testing.assert_allclose(means.overall, np.average(rows, axis=0, weights=weights))
+    np.testing.assert_allclose(means.overall, rows.mean(axis=0))
+    of_clusters = np.array([rows[labels == j].mean(axis=0) for j in range(3)])
+    np.testing.assert_allclose(means.clusters, of_clusters)
+    expected = of_clusters[labels].var(axis=0) / rows.var(axis=0)
+    np.testing.assert_allclose(means.explained, expected, rtol=1e-3)
+    said = text_of(page_of(model, rows, Sampled(rows, labels)))
+    assert "(mean without weights; all rows: " in said
 
 
 @pytest.mark.parametrize("standardize", [True, False])

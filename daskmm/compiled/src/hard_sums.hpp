@@ -28,7 +28,7 @@ template <class R, class T> struct Search : Tile<R, T> {
     Base::prepare(start, b);
     for (Index i = 0; i < rows; i++) smallest[i] = second[i] = T(INFINITE), nearest[i] = 0;
     nearby.begin();
-    if (leading.q) return leading.find(*this, b);
+    if (leading.q) return leading.find(*this, a.guesses ? a.guesses + start : nullptr, b);
     for (Index j = 0; j < k; j += 2) {
       Base::products(j, input, b);
       compare_pair<T, true>(d + j * rows, rows, j, norms_of_centers + j, smallest, second, nearest, b);
@@ -71,7 +71,7 @@ template <class R, class T> struct Search : Tile<R, T> {
     Index found = 0;
     if (leading.q) leading.restore(d, i);
     for (Index j = 0; j < k; j++) {
-      T bound = d[j * rows + i] + norms_of_centers[j];
+      T bound = (leading.q ? leading.product(d, i, j) : d[j * rows + i]) + norms_of_centers[j];
       if (leading.q) bound -= leading.remainders[i] * leading.rests[j], limit = leading.limits[i];
       if (bound > limit) continue;
       const double distance = exact_distance(input, i, j);

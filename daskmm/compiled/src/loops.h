@@ -58,6 +58,7 @@ typedef struct {
   double* far;                 /* (n_far) or NULL: largest distances, descending; 0 where unused */
   int64_t* far_rows;           /* (n_far) or NULL: their rows */
   int32_t* labels;             /* (n) or NULL: nearest centres; read by known_sums */
+  const int32_t* guesses;      /* (n) or NULL: centres with which partial distances begin */
   double* distances;           /* (n) or NULL: to them */
   int32_t* lists;              /* (n, n_listed) or NULL: of near centres; read by nearest_listed */
   double* others;              /* (n) or NULL: lower bounds of the distances to all other centres */

@@ -108,6 +108,8 @@ template <class T, bool SECOND> INLINE void compare_pair(const T* line, Index ro
 template <class T> struct Leading {
   // Bounds of distances are lowered by this many times the rounding of a product.
   static constexpr T SLACK = 8;
+  // Given guesses, the products of this many centres are in the cache at a time; otherwise all are.
+  static constexpr Index CHUNK = 512;
 
   const Step& a;
   const Index p = a.p, k = a.k, q = a.n_leading, rows = a.tile;
@@ -115,11 +117,12 @@ template <class T> struct Leading {
   T* factors;         // centres along the directions, padded to whole groups
   T *y, *remainders;  // panels of rows along the directions, and the norms of their remainders
   T *first, *limits;  // the first candidate, and the largest bound that does not exclude a centre
+  T* own;  // a row along the directions
   int32_t* listed;
 
   explicit Leading(const Step& a) : a(a) {}
   void place(Memory& memory) {
-    memory(rounded_up(k, CENTERS) * q, factors), memory(rows * q, y);
+    memory(rounded_up(k, CENTERS) * q, factors), memory(rows * q, y), memory(q, own);
     memory(q ? rows : 0, remainders, first, limits), memory(q ? rows + LENGTH<T> : 0, listed);
   }
   void begin() {
@@ -149,16 +152,17 @@ template <class T> struct Leading {
   }
 
   // Write each row's smallest score and its centre, and the second smallest among compared centres.
-  template <class Search> void find(Search& s, Index b) {
+  template <class Search> void find(Search& s, const int32_t* guesses, Index b) {
     rotate(s.panels, s.height, s.norms, b);
     for (Index i = 0; i < rows; i++) s.smallest[i] = T(INFINITE), first[i] = 0, limits[i] = -T(INFINITE);
     const T* norms = s.norms_of_centers;
-    // The centre that would be nearest if the remainders were orthogonal.
-    for (Index j = 0; j < k; j += 2) {
-      T* line = s.d + j * rows;
-      if (j % CENTERS == 0) panel_products<T, false>(factors + j * q, q, y, q, b, line, rows, k - j);
-      compare_pair<T, false>(line, rows, j, norms + j, s.smallest, nullptr, first, b);
-    }
+    if (guesses)
+      for (Index i = 0; i < b; i++) first[i] = T(guesses[i]);
+    else  // the centre that would be nearest if the remainders were orthogonal
+      for (Index j = 0; j < k; j += 2) {
+        if (j % CENTERS == 0) products(j, s.d + j * rows, b);
+        compare_pair<T, false>(s.d + j * rows, rows, j, norms + j, s.smallest, nullptr, first, b);
+      }
     for (Index i = 0; i < b; i++) {
       const Index j = Index(first[i]);
       const T* const row[1] = {s.z + i * p};
@@ -167,12 +171,24 @@ template <class T> struct Leading {
       s.nearest[i] = first[i], s.smallest[i] = found[0] + norms[j];
       if (s.nearby.size) s.nearby.insert(i, s.smallest[i], j);
       limits[i] = limit_of(s.smallest[i], s.norms[i]);
-      s.d[j * rows + i] = T(INFINITE);  // the first candidate is not compared again
     }
-    for (Index j = 0; j < k; j++) {
-      const Index n = list(s.d + j * rows, remainders, limits, norms[j], rests[j], b, listed);
-      for (Index at = 0; at < n; at += 4) compare(s, j, norms[j], listed + at, n - at < 4 ? n - at : 4);
+    const Index chunk = guesses ? CHUNK : k;
+    for (Index from = 0; from < k; from += chunk) {
+      const Index end = k - from < chunk ? k : from + chunk;
+      for (Index j = from; guesses && j < end; j += CENTERS) products(j, s.d + (j - from) * rows, b);
+      for (Index i = 0; i < b; i++) {  // the first candidate is not compared again
+        const Index j = Index(first[i]);
+        if (from <= j && j < end) s.d[(j - from) * rows + i] = T(INFINITE);
+      }
+      for (Index j = from; j < end; j++) {
+        const Index n = list(s.d + (j - from) * rows, remainders, limits, norms[j], rests[j], b, listed);
+        for (Index at = 0; at < n; at += 4) compare(s, j, norms[j], listed + at, n - at < 4 ? n - at : 4);
+      }
     }
+  }
+  // Write the products of the centres from the j-th on with all rows along the directions.
+  INLINE void products(Index j, T* lines, Index b) const {
+    panel_products<T, false>(factors + j * q, q, y, q, b, lines, rows, k - j);
   }
   // List the rows for which the bound does not exclude a centre.
   static INLINE Index list(const T* __restrict line, const T* __restrict remainders,
@@ -194,8 +210,21 @@ template <class T> struct Leading {
     }
     return n;
   }
-  // The first candidate counts again in a tie.
-  void restore(T* d, Index i) const { d[Index(first[i]) * rows + i] = -T(INFINITE); }
+  // Prepare `product` for a row. The first candidate counts again in a tie.
+  void restore(T* d, Index i) const {
+    const T* panel = y + i / WIDTH<T> * WIDTH<T> * q + i % WIDTH<T>;
+    if (a.guesses)
+      for (Index c = 0; c < q; c++) own[c] = panel[c * WIDTH<T>];
+    else d[Index(first[i]) * rows + i] = -T(INFINITE);
+  }
+  // Return the product of the j-th centre with that row along the directions.
+  T product(const T* d, Index i, Index j) const {
+    if (!a.guesses) return d[j * rows + i];
+    const T* const row[1] = {own};
+    T found[1];
+    dots<T, 1>(row, factors + j * q, q, found);
+    return found[0];
+  }
   template <class Search> INLINE void compare(Search& s, Index j, T norm, const int32_t* some, Index n) {
     const T* row[4];
     T found[4];
