@@ -29,7 +29,7 @@ from daskmm.cluster._naming import cluster_names, cluster_table, missing_overall
 from daskmm.cluster._summary import scale_in_words
 from daskmm.data.blocks import as_dask_array, is_lazy
 from daskmm.data.files import has_columns, open_data
-from daskmm.data.input import by_name, raster_of
+from daskmm.data.input import by_name, raster_of, read_table
 from daskmm.data.lazy import delayed_blocks, sized
 from daskmm.data.names import (
     cell,
@@ -289,10 +289,8 @@ def _label_in_memory(model: Any, X: Any, labels: NDArray, writer: LabelWriter) -
     chosen = _chosen(n_rows, model.n_features_in_)
     if hasattr(model, "X_fit_"):
         rows = Coordinates(model.mean_, model.scale_).to_input(np.asarray(model.X_fit_[chosen]))
-    elif is_sparse(X):
-        rows = dense(sparse_rows(X)[chosen])
     else:
-        rows = np.asarray(X)[chosen]
+        rows = dense(read_table(model, X, reset=False)[chosen])
     return Sampled(rows, labels[chosen])
 
 
