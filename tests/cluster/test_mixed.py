@@ -816,3 +816,11 @@ def test_a_plan_refuses_columns_of_dates_as_the_fit_does():
                 call(data)
     both = KMeans(2, distortion="mixed", metric_params={"dates": ["day:trend", "day:season"]})
     assert both.plan(frame).passes >= 1
+
+
+def test_a_fit_without_categories_has_no_level_shares_and_is_displayed():
+    frame = pd.DataFrame({"x": [0.0, 1.0, 8.0, 9.0], "flag": [True, False, True, True]})
+    model = KMeans(2, distortion="mixed", random_state=0).fit(frame)
+    assert model.level_shares_.shape == (2, 0)
+    assert "level_shares_" in dir(model)
+    assert "KMeans" in model._repr_html_()
