@@ -824,3 +824,14 @@ def test_a_fit_without_categories_has_no_level_shares_and_is_displayed():
     assert model.level_shares_.shape == (2, 0)
     assert "level_shares_" in dir(model)
     assert "KMeans" in model._repr_html_()
+
+
+@pytest.mark.parametrize("init", ["k-means++", "k-means||", "random"])
+def test_starting_centres_of_columns_with_levels_are_found_in_each_way(init):
+    rng = np.random.default_rng(0)
+    truth = rng.integers(3, size=200)
+    cities = np.array(["Basel", "Oslo", "Rome"])[truth]
+    frame = pd.DataFrame({"x": 9.0 * truth + rng.normal(size=200), "city": cities})
+    model = KMeans(3, distortion="mixed", init=init, random_state=0)
+    for table in (frame, dd.from_pandas(frame, npartitions=3)):
+        assert adjusted_rand_score(truth, np.asarray(model.fit(table).labels_)) == 1.0
