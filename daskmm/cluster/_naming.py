@@ -123,7 +123,8 @@ def missing_shares(model: Any) -> dict[str, NDArray[np.float64]]:
     if shares is None:
         return {}
     mixed = getattr(model, "columns_", None)
-    names = feature_names(model) if mixed is None else [column.name for column in mixed]
+    # A date that is two columns, a trend and a season, has its missing values once.
+    names = feature_names(model) if mixed is None else [column.source for column in mixed]
     return {name: 1.0 - own for name, own in zip(names, shares.T, strict=True) if (own < 1).any()}
 
 
