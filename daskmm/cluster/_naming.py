@@ -123,7 +123,8 @@ def missing_shares(model: Any) -> dict[str, NDArray[np.float64]]:
     if shares is None:
         return {}
     mixed = getattr(model, "columns_", None)
-    names = feature_names(model) if mixed is None else [column.name for column in mixed]
+    # A date that is two columns, a trend and a season, has its missing values once.
+    names = feature_names(model) if mixed is None else [column.source for column in mixed]
     return {name: 1.0 - own for name, own in zip(names, shares.T, strict=True) if (own < 1).any()}
 
 
@@ -422,7 +423,7 @@ def level_shares(model: Any) -> Any:
             pairs.append((column.name, level))
             found.append(centers[:, start + place])
     columns = pd.MultiIndex.from_tuples(pairs, names=["column", "level"])
-    values = np.array(found).reshape(len(pairs), -1).T
+    values = np.array(found).reshape(len(pairs), len(centers)).T
     return pd.DataFrame(values, columns=columns).rename_axis(index="cluster")
 
 

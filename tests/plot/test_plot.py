@@ -528,7 +528,9 @@ def test_pictures_say_what_they_show():
     model.feature_weights_ = np.array([0.6, 0.1, 0.1, 0.1, 0.1])
     assert "weigh more than an equal share" in plot.feature_weights(model).get_label()
     assert "400 rows" in plot.projection(model, X).get_label()
-    label = plot.n_clusters_path(model.n_clusters_path_).get_label()
+    figure = plot.n_clusters_path(model.n_clusters_path_)
+    assert all(tick == int(tick) for tick in figure.axes[0].get_xticks())
+    label = figure.get_label()
     assert "3 clusters are found" in label
     assert "Two of 3 clusters overlap by 0." in label
     assert "is chosen" in plot.lam_path(model.lam_path_).get_label()

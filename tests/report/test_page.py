@@ -314,14 +314,17 @@ def test_dates_of_the_whole_year_have_no_mean_day_and_their_two_parts_have_two_n
     days = np.random.default_rng(0).integers(0, 5, 400) * 365.25 + 91.3 * kinds
     since = pd.Timestamp("2020-01-05") + pd.to_timedelta(days.astype(int), unit="D")
     frame = pd.DataFrame({"age": kinds, "income": kinds, "plan": kinds.astype(str), "since": since})
+    frame.loc[::10, "since"] = pd.NaT
     given = {"distortion": "mixed", "metric_params": {"dates": ["since:trend", "since:season"]}}
-    model = PowerKMeans(4, random_state=0, n_init=1, **given).fit(frame)
+    model = PowerKMeans(4, missing="partial", random_state=0, n_init=1, **given).fit(frame)
     write_run(tmp_path / "run", model, frame)
     tree = check_page((tmp_path / "run/report.html").read_text(encoding="utf-8"))
     assert paragraph(tree).count("and for hardly any of since (date).") == 1
+    assert "Values are missing: 10% of since." in text_of(tree)
+    assert list(model.summary_.filter(regex="^missing")) == ["missing_since"]
     said = [text_of(each) for each in tree.findall(f".//{HTML}p[@class='quiet']")]
     assert "time of the year of all rows: all year" in said
-    since = cards(tree)[int(model.labels_[0])]["since (time of the year)"]
+    since = cards(tree)[int(model.labels_[4])]["since (time of the year)"]
     assert re.match("around [45] January", since)
 
 
