@@ -181,7 +181,8 @@ def _check_column(model, column, x, held, labels, masses):
         if own.sum() <= 0:
             continue
         missing = 1 - own.sum() / rows.sum()
-        shown = table[f"missing_{name}"][j] if f"missing_{name}" in table else 0.0
+        gaps = f"missing_{column.source}"
+        shown = table[gaps][j] if gaps in table else 0.0
         close(shown, missing, f"missing {name}", 1e-7, 1e-9)
         mean = own @ np.nan_to_num(x) / own.sum()
         if column.kind == "category":

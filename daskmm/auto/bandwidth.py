@@ -19,7 +19,7 @@ least a tenth of the share of the variance that values lose if they are rounded 
 flag do not win for it alone. One cluster has a gain of 0, and dividing noise into several
 clusters has a negative gain. The bandwidth with the largest gain wins among those with :math:`k
 \le \max(\sqrt n, n/10)`; the choice is the middle of the run of bandwidths around it with the
-same number of clusters.
+same number of clusters and gains that are at most .05 nats lower.
 
 **More rows.** A bandwidth found on the sample suits all rows, since kernel sums are means over
 the same density. Equal starting weights of the features do not. If rows are not their own
@@ -46,6 +46,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm.auto.lam import LEAST_TOLERANCE
 from daskmm.engine.threads import one_blas_thread, run_on_threads
 from daskmm.kmeans.trials import thinned
 from daskmm.mean_shift.blurring import Blurred, Blurring, Rows, blur
@@ -305,16 +306,18 @@ def preferred(n_clusters: NDArray[np.int64], gain: FloatArray, n_rows: int) -> i
     if not few.any():
         return len(gain) - 1
     best = int(np.argmax(np.where(few, gain, -np.inf)))
-    first, last = _run_around(n_clusters, best)
+    # Equal numbers of other clusters gain less, for example those without one of the features.
+    alike = (n_clusters == n_clusters[best]) & (gain >= gain[best] - LEAST_TOLERANCE)
+    first, last = _run_around(alike, best)
     return (first + last + 1) // 2
 
 
-def _run_around(n_clusters: NDArray[np.int64], index: int) -> tuple[int, int]:
-    """Return the first and last index of the run of equal numbers around an index."""
+def _run_around(values: NDArray, index: int) -> tuple[int, int]:
+    """Return the first and last index of the run of equal values around an index."""
     first = last = index
-    while first > 0 and n_clusters[first - 1] == n_clusters[index]:
+    while first > 0 and values[first - 1] == values[index]:
         first -= 1
-    while last + 1 < len(n_clusters) and n_clusters[last + 1] == n_clusters[index]:
+    while last + 1 < len(values) and values[last + 1] == values[index]:
         last += 1
     return first, last
 

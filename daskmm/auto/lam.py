@@ -78,8 +78,11 @@ SPARSE_MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0)
 STARTS, MIXED_STARTS = 3, 8
 # Tolerances of the rule: in standard deviations, as a share of the best gain, and in nats.
 SPREADS, TOLERANCE, LEAST_TOLERANCE = 3.0, 0.07, 0.05
-# Seed of the rows and of the null with which the features of a fit are judged.
+# Seed of the rows and of the nulls with which the features of a fit are judged. A few clusters of
+# noise explain much of some features and nothing of others, by chance, so there are several nulls
+# of few clusters and features.
 _GAINS_SEED = 0
+_NULLS, _NULL_MEANS = 8, 800
 # Pattern of λ in units of the mean feature variance, as in "0.5*variance".
 _MULTIPLE = re.compile(r"\s*(?:([^*]+)\*)?\s*variance\s*")
 
@@ -258,7 +261,9 @@ def feature_gains(sample: Sample, state: CenterState, metric: Metric) -> FloatAr
     assert state.feature_weights is not None
     weights = trials.of_columns(state.feature_weights)
     judge = trials.dithered(_GAINS_SEED) if isinstance(trials, Trials) else trials
-    return judge.gains(labels, weights, _GAINS_SEED)
+    nulls = int(np.clip(_NULL_MEANS // (len(state.centers) * len(weights)), 1, _NULLS))
+    gains = [judge.gains(labels, weights, _GAINS_SEED + null) for null in range(nulls)]
+    return np.asarray(np.mean(gains, axis=0))
 
 
 def preferred_lam(gains: FloatArray) -> int:

@@ -461,6 +461,9 @@ def _plan(arguments: argparse.Namespace) -> None:
     given = model.get_params().get("metric_params") or {}
     dates = given.get("dates", ()) if _is_mixed(arguments) else None
     table, note = planned_table(data, arguments.input, arguments.encoding, dates)
+    notes = [note] if note else []
+    if is_text(arguments.input) and not arguments.measure:
+        notes.append("the time does not count the parsing of text, which --measure counts")
     plan = model.plan(table, measure=arguments.measure)
     found = {
         "input": arguments.input,
@@ -469,7 +472,7 @@ def _plan(arguments: argparse.Namespace) -> None:
         **plan.as_dict(),
         "seconds": plan.seconds,
     }
-    _report(arguments, found, lambda: describe_plan(found, model, plan, note))
+    _report(arguments, found, lambda: describe_plan(found, model, plan, "; ".join(notes)))
 
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int | None]] = {

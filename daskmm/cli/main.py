@@ -53,11 +53,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _check_input(arguments: argparse.Namespace) -> None:
-    """Refuse an input that does not exist, or lacks a column that is named.
+    """Refuse a run or an input that does not exist, and an input without a column that is named.
 
     Columns are those in the header of its first csv or parquet file. URLs are opened later.
     """
-    given = getattr(arguments, "input", None)
+    run, given = (getattr(arguments, name, None) for name in ("folder", "input"))
+    if run is not None and "://" not in run and not os.path.exists(run):
+        raise UserError(f"{run} does not exist.")
     if given is None or "://" in given:
         return
     path, _, _ = given.partition("::")  # what follows names a part of the file

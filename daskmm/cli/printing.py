@@ -97,7 +97,7 @@ def describe_look(look: Any) -> str:
 
 
 def describe_plan(found: Mapping[str, Any], model: Any, plan: Plan, note: str) -> str:
-    """Describe a plan; `found` has the input, and `note` says how its rows were counted."""
+    """Describe a plan; `found` has the input, and `note` says what it does not know."""
     known = getattr(model, "n_clusters", getattr(model, "n_components", None))
     clusters = (
         counted(known, "cluster") if isinstance(known, int) else "an unknown number of clusters"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field, fields, replace
 from functools import reduce
+from numbers import Integral
 from operator import add
 from os import PathLike
 from pathlib import Path
@@ -386,13 +387,16 @@ def monitor(
     """
     if not 0.0 < level < 1.0:
         raise ValueError(f"level must be a probability between 0 and 1, got {level!r}.")
-    if not (isinstance(season, int) and season >= 1):
+    if not (isinstance(season, Integral) and season >= 1):
         raise ValueError(f"season must be a number of batches, got {season!r}.")
     if not tolerance >= 0.0:
         raise ValueError(f"tolerance must not be negative, got {tolerance!r}.")
-    check_is_fitted(model, "cluster_centers_")
     if not isinstance(model, CenterClusterer):
-        raise TypeError(f"monitor needs a model with centres, not {type(model).__name__}.")
+        raise TypeError(
+            "monitor needs a KMeans, PowerKMeans or EntropyPowerKMeans, with centres, "
+            f"and model is a {type(model).__name__}. Follow score(X) of other models."
+        )
+    check_is_fitted(model, "cluster_centers_")
     if isinstance(X, str | PathLike):
         return Monitor.load(X, model)
     numbers, codes = (None, None) if batches is None else numbered_batches(X, batches)
@@ -405,7 +409,7 @@ def monitor(
         known = sorted(sums)[-_kept(season, len(units)) :]
         own_numbers = [int(numbers[code - 1]) for code in known]
         whole, series = None, _series(own_numbers, [sums[code] for code in known], origin, units)
-    own = float(level), float(tolerance), season
+    own = float(level), float(tolerance), int(season)
     return Monitor(model, *own, origin, units, total.cost, whole, series)
 
 

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskmm.data.mixed import DAYS_OF_YEAR, Column
 from daskmm.data.names import feature_names, is_standardised
 from daskmm.storage.readable import (
+    ALL_YEAR,
     readable_day,
     readable_day_of_year,
     readable_number,
@@ -37,8 +38,6 @@ _FARTHER = 1.5
 _GRADED = ("number", "trend")
 # Names of a cluster that hardly differs from all rows, and of one without rows.
 _AVERAGE, _EMPTY = "average", "empty"
-# Dates are spread over the year if their mean direction on its circle is shorter than this.
-_SPREAD_OVER_YEAR = 0.3
 COLUMNS = ("cluster_name", "cluster_size", "cluster_share")
 # Names of the means of coded values, by the kind of a mixed column.
 _MEANS = {"flag": "share", "category": "commonest"}
@@ -124,7 +123,8 @@ def missing_shares(model: Any) -> dict[str, NDArray[np.float64]]:
     if shares is None:
         return {}
     mixed = getattr(model, "columns_", None)
-    names = feature_names(model) if mixed is None else [column.name for column in mixed]
+    # A date that is two columns, a trend and a season, has its missing values once.
+    names = feature_names(model) if mixed is None else [column.source for column in mixed]
     return {name: 1.0 - own for name, own in zip(names, shares.T, strict=True) if (own < 1).any()}
 
 
@@ -277,7 +277,7 @@ class _Naming:
         true, false = self.words[feature]
         if self.kinds[feature] == "season":
             day = self._day_of_year(cluster, feature)
-            return f"{true} all year" if day is None else f"{true} around {day.split()[1]}"
+            return f"{true} {day}" if day == ALL_YEAR else f"{true} around {day.split()[1]}"
         if self.kinds[feature] in _MEANS and above != (share >= 0.5):
             return f"more often {true}" if above else f"less often {true}"
         return true if above else false
@@ -287,13 +287,11 @@ class _Naming:
         if kind == "trend":
             return readable_day(value)
         if kind == "season":
-            return self._day_of_year(cluster, feature) or "all year"
+            return self._day_of_year(cluster, feature)
         return readable_number(value) if kind == "number" else readable_share(value)
 
-    def _day_of_year(self, cluster: int, feature: int) -> str | None:
-        """Return the mean day of the year, such as "28 May"; None if rows are of the whole year."""
-        cos, sin = self.centers[cluster, feature : feature + 2]
-        return None if np.hypot(cos, sin) < _SPREAD_OVER_YEAR else readable_day_of_year(cos, sin)
+    def _day_of_year(self, cluster: int, feature: int) -> str:
+        return readable_day_of_year(*self.centers[cluster, feature : feature + 2])
 
     def _first(self, group: list[int]) -> int:
         """Return the feature that contributes most to the distances of clusters from the mean."""
@@ -425,7 +423,7 @@ def level_shares(model: Any) -> Any:
             pairs.append((column.name, level))
             found.append(centers[:, start + place])
     columns = pd.MultiIndex.from_tuples(pairs, names=["column", "level"])
-    values = np.array(found).reshape(len(pairs), -1).T
+    values = np.array(found).reshape(len(pairs), len(centers)).T
     return pd.DataFrame(values, columns=columns).rename_axis(index="cluster")
 
 

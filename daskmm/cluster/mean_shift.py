@@ -145,7 +145,8 @@ class WeightedBlurringMeanShift(  # type: ignore[call-arg]
         Cluster of each row. A dask DataFrame gives a series aligned with it, for
         ``frame.assign(cluster=model.labels_)``. Cluster 0 has the largest weight. Rows of sample
         weight 0 do not affect the fit, and have the labels of `predict`. Labels of lazy data are
-        dropped when the model is pickled or saved.
+        dropped when the model is pickled or saved. `predict` gives other labels to some rows of the
+        fit, since a row may have moved to another mode than the nearest one.
     cluster_sizes_ : ndarray of shape (n_clusters,), float64
         Sum of the sample weights of each cluster's rows.
     summary_ : pandas DataFrame

@@ -45,7 +45,7 @@ class ClusterTree(ClusterMixin, BaseEstimator):
     estimator : KMeans or PowerKMeans, optional
         Estimator of the first level, with its parameters; its `n_clusters` and `random_state` are
         not used. The leaves have its `standardize`, `distortion`, `metric_params`, `empty_rows`
-        and `persist`. ``KMeans(n_init=1)`` by default.
+        and `persist`. ``KMeans(n_init=1, tol=1e-3)`` by default.
     divide_by : {"cost", "size", "equal"}, default="cost"
         Whether clusters are divided in proportion to the cost or to the weight of their rows, or
         all into the same number of parts.
@@ -165,7 +165,7 @@ class ClusterTree(ClusterMixin, BaseEstimator):
             raise ValueError(f"divide_by must be one of {_DIVIDED_BY}, got {self.divide_by!r}.")
         if not (isinstance(self.refine, Integral) and self.refine >= 1):
             raise ValueError(f"refine must be a positive number of steps, got {self.refine!r}.")
-        first = KMeans(n_init=1) if self.estimator is None else self.estimator
+        first = KMeans(n_init=1, tol=1e-3) if self.estimator is None else self.estimator
         plain = isinstance(first, KMeans | PowerKMeans) and first.missing == "error"
         if not plain or first.distortion in ("mixed", "mahalanobis"):
             raise ValueError(

@@ -8,6 +8,7 @@ import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
@@ -131,7 +132,7 @@ def open_data(
     ImportError
         If the extra ``dataframe`` or ``netcdf`` is needed but not installed.
     """
-    text = str(path)
+    text, chunks = str(path), int(chunks) if isinstance(chunks, Integral) else chunks
     if not text:
         raise ValueError("The path of the data is empty.")
     text = text if is_remote(text) else str(local_path(text))

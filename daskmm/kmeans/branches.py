@@ -16,25 +16,28 @@ from numpy.typing import NDArray
 from daskmm.data.blocks import Block, float_dtype
 from daskmm.engine.first_pass import row_uniforms
 from daskmm.engine.passes import Passes, tree_reduce
+from daskmm.engine.threads import one_blas_thread
 from daskmm.kmeans.assignment import labels_of, nearest_of
+from daskmm.kmeans.cells import chosen_by_cells
 from daskmm.kmeans.seeding import greedy_rows
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import PowerUpdate, sample_problem
-from daskmm.mm.driver import Schedule, minimize
+from daskmm.mm.driver import Schedule, iterate
 from daskmm.numerics.distortions.base import Distortion
-from daskmm.numerics.rows import Rows
+from daskmm.numerics.information import weighted_variance
+from daskmm.numerics.rows import Rows, pieces
 from daskmm.numerics.sparse_rows import dense
 
 FloatArray = NDArray[np.float64]
 
 # Rows drawn per new cluster. More rows would take more memory, and hardly lower the cost of a tree.
 ROWS_PER_CLUSTER = 48
-# Starting centres are chosen among at most this many rows, or two per new cluster. All rows would
-# double the time of a level, and hardly lower the cost of a tree.
-_SEED_ROWS = 1024
+# Starting centres are chosen among at most this many rows, or two per new cluster. Twice as many
+# would take a sixth of a level's time, and hardly lower the cost of a tree.
+_SEED_ROWS = 1536
 # At most _MAX_ITER hard steps divide a cluster. A relative change below _TOL ends them. They move
-# centres by _RELAXATIONS times the way to the means.
-_MAX_ITER, _TOL, _RELAXATIONS = 10, 1e-3, (1.5,)
+# centres by _RELAXATIONS times the way to the means, squared distances provided.
+_MAX_ITER, _TOL, _RELAXATIONS = 8, 1e-3, (1.5, 1.8)
 
 
 @dataclass(frozen=True)
@@ -55,10 +58,10 @@ class Drawn:
         kept = order[ranks < most]
         return type(self)(self.labels[kept], self.keys[kept], self.rows[kept], self.weights[kept])
 
-    def of_cluster(self, label: int) -> tuple[NDArray, FloatArray]:
-        """Return the rows of a cluster, and their weights."""
+    def of_cluster(self, label: int, name: str) -> NDArray:
+        """Return a field of the rows of a cluster."""
         own = slice(*np.searchsorted(self.labels, [label, label + 1]))
-        return self.rows[own], self.weights[own]
+        return np.asarray(getattr(self, name)[own])
 
 
 @dataclass(frozen=True)
@@ -82,16 +85,21 @@ class DrawnRows:
         weights, costs = self.weights + other.weights, self.costs + other.costs
         return type(self)(drawn, weights, costs, self.most)
 
-    def merged(self) -> Drawn:
-        """Return the rows of all blocks."""
-        return self._merged(self.drawn)
-
     def _merged(self, drawn: Sequence[Drawn]) -> Drawn:
         labels, keys, rows, weights = (
             np.concatenate([getattr(each, name) for each in drawn])
             for name in ("labels", "keys", "rows", "weights")
         )
         return Drawn(labels, keys, rows, weights).kept(self.most, len(self.weights))
+
+    def of_cluster(self, label: int) -> tuple[NDArray, FloatArray]:
+        """Return the rows of a cluster in random order, and their weights."""
+        keys, rows, weights = (
+            np.concatenate([each.of_cluster(label, name) for each in self.drawn])
+            for name in ("keys", "rows", "weights")
+        )
+        kept = np.argsort(keys, kind="stable")[: self.most]
+        return rows[kept], weights[kept]
 
     @classmethod
     def of_block(
@@ -110,8 +118,9 @@ class DrawnRows:
         numbers = np.flatnonzero(counted > 0)
         keys = row_uniforms((seed, 0), block.numbers[numbers])
         few = Drawn(labels[numbers], keys, numbers, v[numbers]).kept(most, k)
-        z = coordinates.to_model(rows[few.rows]).astype(float_dtype(rows.dtype), copy=False)
-        drawn = replace(few, rows=dense(z))
+        dtype, tiles_of = float_dtype(rows.dtype), pieces(rows[few.rows], 1)
+        z = [dense(coordinates.to_model(some)).astype(dtype, copy=False) for _, some in tiles_of]
+        drawn = replace(few, rows=np.concatenate(z))
         return cls(
             (drawn,),
             np.bincount(within, counted, k).astype(np.float64),
@@ -141,13 +150,11 @@ def divided(
     # than twice the mean number of rows.
     most = 2 * ROWS_PER_CLUSTER * -(-n_clusters // k)
     found = passes.reduce(DrawnRows.of_block, coordinates, state, most, seed)
-    parts, drawn = shared_out(_shares(found, by), n_clusters), found.merged()
-    tasks = [
-        (*drawn.of_cluster(label), label, int(parts[label]), state.centers[label])
-        for label in range(k)
-    ]
-    products = float(drawn.rows.size) * n_clusters / k
-    pieces = tree_reduce(_parts_of, tasks, (state.distortion, seed), False, "divide", products)
+    parts = shared_out(_shares(found, by), n_clusters)
+    tasks = [(label, int(parts[label]), state.centers[label]) for label in range(k)]
+    products = sum(float(each.rows.size) for each in found.drawn) * n_clusters / k
+    shared = found, state.distortion, seed
+    pieces = tree_reduce(_parts_of, tasks, shared, False, "divide", products)
     return np.concatenate([c for c, _ in pieces]), np.concatenate([p for _, p in pieces])
 
 
@@ -168,16 +175,16 @@ def _shares(found: DrawnRows, by: str) -> FloatArray:
 
 
 def _parts_of(
-    rows: FloatArray,
-    weights: FloatArray,
     label: int,
     n_parts: int,
     center: FloatArray,
+    found: DrawnRows,
     distortion: Distortion,
     seed: int,
 ) -> Sequence[tuple[FloatArray, NDArray[np.int64]]]:
     """Divide one cluster by hard steps on its rows (the task function)."""
-    centers = parts_of(rows, weights, n_parts, center, distortion, seed + label)
+    drawn = found.of_cluster(label)
+    centers = parts_of(*drawn, n_parts, center, distortion, seed + label)
     return [(centers, np.full(len(centers), label))]
 
 
@@ -194,19 +201,26 @@ def parts_of(
     Rows are in random order and in the coordinates of the distortion, (n_rows, n_features). There
     are fewer than `n_parts` if fewer rows are distinct; an undivided cluster keeps its `center`.
     """
-    distinct = distinct_rows(rows)
+    most = max(_SEED_ROWS, 2 * n_parts)
+    distinct = distinct_rows(rows[:most])
+    if len(distinct) <= n_parts:
+        distinct = distinct_rows(rows)
     if n_parts == 1 or len(distinct) <= 1:
         return center[None]
     if len(distinct) <= n_parts:
         return distortion.inside(rows[distinct].astype(np.float64))
-    few = np.sort(distinct)[: max(_SEED_ROWS, 2 * n_parts)]
-    start = greedy_rows(rows[few], weights[few], n_parts, seed, distortion)
-    relaxed = distortion.squared
-    schedule = Schedule(
-        -np.inf, max_iter=_MAX_ITER, tol=_TOL, relaxations=_RELAXATIONS if relaxed else ()
-    )
-    problem = sample_problem(rows, weights, PowerUpdate(distortion))
-    return minimize(problem, [start.astype(np.float64)], schedule).run.state.centers
+    few = np.sort(distinct)[:most]
+    some, own = rows[few], weights[few]
+    schedule = Schedule(-np.inf, max_iter=_MAX_ITER, tol=_TOL)
+    if distortion.squared:
+        start = some[chosen_by_cells(some, own, n_parts, [seed])[0]]
+        schedule = replace(schedule, relaxations=_RELAXATIONS)
+    else:
+        start = greedy_rows(some, own, n_parts, seed, distortion)
+    spread = float(weighted_variance(some, own).sum())
+    problem = sample_problem(rows, weights, PowerUpdate(distortion), spread)
+    with one_blas_thread():  # entering this context takes as long as a step, so steps share it
+        return iterate(problem, [start.astype(np.float64)], schedule)[0].state.centers
 
 
 def distinct_rows(rows: NDArray) -> NDArray[np.intp]:

@@ -63,9 +63,11 @@ _ROWS, _MANY_ROWS, _PRODUCTS = 1024, 4096, 1 << 29
 # Largest numbers of rounds of exact medians, of updates of the Mahalanobis matrix, and of refits of
 # a fit with empty clusters.
 MEDIAN_ROUNDS, TURNS, REFITS = 20, 20, 10
-# Number of rounds in which the sizes of clusters are bounded, and typical and largest number of
-# passes of a trimmed hard step.
-_TYPICAL_ROUNDS, _TRIMMED_PASSES = 3, (2, 3)
+# Typical numbers of rounds in which clusters are divided, and of rounds of offsets, and typical and
+# largest number of passes of a trimmed hard step.
+_TYPICAL_ROUNDS, _OFFSET_ROUNDS, _TRIMMED_PASSES = 3, 8, (2, 3)
+# Seconds per row of the sample in an auction of offsets, and before it per row and cluster.
+_AUCTION_SECONDS, _NEAR_SECONDS = 2e-5, 3e-8
 
 
 @dataclass(frozen=True)
@@ -289,8 +291,12 @@ class CenterCosts:
 
     def offsets(self) -> Cost:
         """Return the cost of learning offsets that bound sizes."""
-        typical = _TYPICAL_ROUNDS
-        return Cost(typical, MOST_ROUNDS, lambda: typical * self._pass_over(self._hard))
+        auction = self._sample * (self.method.n_clusters * _NEAR_SECONDS + _AUCTION_SECONDS)
+        return Cost(
+            _OFFSET_ROUNDS,
+            MOST_ROUNDS,
+            lambda: _OFFSET_ROUNDS * (auction + self._pass_over(self._hard)),
+        )
 
     def more_divisions(self) -> Cost:
         """Return the cost of further divisions, which few fits need."""

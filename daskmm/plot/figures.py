@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.data.blocks import as_dask_array, is_lazy
-from daskmm.data.foreign import unwrapped
 from daskmm.data.input import by_name, raster_of
 from daskmm.data.lazy import in_memory, sized
 from daskmm.data.names import spaced
@@ -211,9 +210,9 @@ def drawn_rows(model: Any, sample: Any, labels: Any) -> tuple[Any, Any]:
     raster = raster_of(model, sample)
     if raster is not None:
         sample, labels = raster.named, raster.rows_of(labels)
-    if not is_lazy(sample):
-        return unwrapped(sample), labels
     table = by_name(model, sample)
+    if not is_lazy(table):  # a frame of numbers and flags would be an array of objects
+        return table.astype(np.float64) if hasattr(table, "dtypes") else table, labels
     rows = sized(as_dask_array(table))
     spread = slice(None, None, max(1, -(-rows.shape[0] // _MOST_ROWS)))
     chosen = rows[spread].compute()

@@ -151,6 +151,7 @@ def n_clusters_path(path: ClusterNumberPath) -> Figure:
     axis.set_ylim(0.0, 3.0)
     axis.set_ylabel("largest overlap of two clusters")
     axis.set_xlabel("number of clusters")
+    axis.locator_params(axis="x", integer=True)
     open_frame(axis)
     if path.n_clusters > 1:
         mark_choice(axis, path.n_clusters)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from daskmm.data.mixed import DAYS_OF_YEAR, Column
 from daskmm.report.means import Means, Sampled
 from daskmm.storage.readable import (
+    ALL_YEAR,
     readable_day,
     readable_day_of_year,
     readable_number,
@@ -206,7 +207,8 @@ class _Column:
         def said(cos_and_sin: FloatArray) -> str:
             if np.isnan(cos_and_sin).any():
                 return _ABSENT
-            return f"around {readable_day_of_year(*cos_and_sin)}"
+            day = readable_day_of_year(*cos_and_sin)
+            return day if day == ALL_YEAR else f"around {day}"
 
         histograms = None
         if len(self.values):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING, Any
@@ -189,7 +189,8 @@ class _Columns:
 
     def __init__(self, model: Any, means: Means, sampled: Sampled | None) -> None:
         mixed = getattr(model, "columns_", None)
-        names = feature_names(model) if mixed is None else [_title_of(each) for each in mixed]
+        seasons = {column.source for column in mixed or () if column.is_season}
+        names = feature_names(model) if mixed is None else [_title_of(c, seasons) for c in mixed]
         named = mixed is not None or hasattr(model, "feature_names_in_")
         self.names = [_shortened(name) if named else f"feature {name}" for name in names]
         self.means = means
@@ -221,9 +222,10 @@ class _Columns:
         return self._made[place]
 
 
-def _title_of(column: Column) -> str:
+def _title_of(column: Column, seasons: Container[str]) -> str:
+    """Return what a report calls a mixed column; `seasons` are the dates that have a season."""
     if column.kind == "trend":
-        return column.source
+        return f"{column.source} (date)" if column.source in seasons else column.source
     return f"{column.source} (time of the year)" if column.is_season else column.name
 
 

@@ -9,6 +9,8 @@ from datetime import date, timedelta
 _SMALL, _LARGE = 1e-4, 1e15
 _MONTHS = "January February March April May June July August September October November December"
 _YEAR = 365.25  # days
+# Dates are spread over the year if their mean direction on its circle is shorter than this.
+_SPREAD_OVER_YEAR, ALL_YEAR = 0.3, "all year"
 _UNITS = ((1e12, " trillion"), (1e9, " billion"), (1e6, " million"))
 
 
@@ -76,7 +78,12 @@ def readable_share(share: float) -> str:
 
 
 def readable_day_of_year(cos: float, sin: float) -> str:
-    """Format a direction on the circle of the year, e.g. "28 May"; 1 January has the angle 0."""
+    """Format the mean direction of dates on the circle of the year, e.g. "28 May".
+
+    1 January has the angle 0. Dates with a short mean direction are of `ALL_YEAR`.
+    """
+    if math.hypot(cos, sin) < _SPREAD_OVER_YEAR:
+        return ALL_YEAR
     # Rounding may put a direction of midnight a little before it.
     days = (math.atan2(sin, cos) / (2 * math.pi) * _YEAR + 1e-6) % _YEAR
     day = date(2023, 1, 1) + timedelta(days=min(int(days), 364))  # 2023 has no 29 February

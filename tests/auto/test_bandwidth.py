@@ -149,8 +149,10 @@ def test_a_feature_that_is_repeated_counts_once():
     ("n_clusters", "gain", "n_rows", "expected"),
     [
         # The middle of the run, not of all equal numbers; the later one of two.
-        ([9, 3, 3, 3, 3, 2, 3], [0, 1, 2, 1, 1, 1.5, 0], 100, 3),
-        ([9, 3, 3, 3, 2], [0, 1, 1, 1.1, 0.9], 100, 2),
+        ([9, 3, 3, 3, 3, 2, 3], [0, 1.97, 2, 1.98, 1.98, 1.5, 0], 100, 3),
+        ([9, 3, 3, 3, 2], [0, 1.08, 1.09, 1.1, 0.9], 100, 2),
+        # Other clusters of the same number, which gain less, are not part of the run.
+        ([16, 15, 15, 15, 14], [1.15, 1.2, -0.56, -0.77, 0.84], 500, 1),
         # Too many clusters do not count, a tenth of the rows or their root.
         ([11, 10, 2], [5, 3, 1], 100, 1),
         ([6, 2, 2], [5, 1, 1], 25, 2),

@@ -6,6 +6,7 @@ import re
 import dask
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 from _paths import lam_path
 from _support import CountingSource, blobs, computed, fit_recording
@@ -309,6 +310,18 @@ def test_gains_of_a_flag_are_those_of_the_number_that_may_lie_behind_it():
     # Two halves of a normal number explain 2/π of its variance, and so do halves of noise.
     assert gains[0] > 0.5
     assert -0.1 < gains[1] < 0.5 * math.log(1 / (1 - 2 / math.pi))
+
+
+@pytest.mark.parametrize("distortion", ["sqeuclidean", "mixed"])
+def test_gains_of_features_that_matter_alike_are_alike(distortion):
+    # Three clusters of noise explain some features and not others; one such null moved gains by .3.
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame(2.0 * rng.integers(3, size=600)[:, None] + rng.normal(size=(600, 6)))
+    rows.columns = [*"abcdef"]
+    model = EntropyPowerKMeans(3, lam=np.inf, distortion=distortion, n_init=1, random_state=0)
+    gains = model.fit(rows).feature_gains_
+    assert gains.min() > 0.4
+    assert np.ptp(gains) < 0.2
 
 
 def test_gains_follow_the_rows_of_later_calls():

@@ -44,7 +44,7 @@ from daskmm import (
 
 # Rows of a table that methods are given, at most, and those of the slowest ones.
 ROWS, FEWER = 2_000, 1_000
-SLOW = ("Entropy", "Gaussian", "Weighted", "spectral", "k-proto", "HDBSCAN")
+SLOW = ("Gaussian", "Weighted", "spectral", "k-proto", "HDBSCAN")
 REFERENCE = "scikit-learn, z-scores"
 TIE = 0.02
 Method = Callable[[Table, int], np.ndarray]

@@ -172,8 +172,12 @@ def test_wrong_models_and_levels_are_refused():
     with pytest.raises(ValueError, match="tolerance must not be negative"):
         daskmm.monitor(quick(KMeans).fit(X), X, tolerance=-1)
     shift = daskmm.WeightedBlurringMeanShift(bandwidth=0.1).fit(X[:50])
-    with pytest.raises(TypeError, match="not WeightedBlurringMeanShift"):
+    with pytest.raises(TypeError, match="model is a WeightedBlurringMeanShift"):
         daskmm.monitor(shift, X)
+    mixture = daskmm.GaussianMixture(2, random_state=0).fit(X)
+    with pytest.raises(TypeError, match=r"model is a GaussianMixture.*Follow score\(X\)"):
+        daskmm.monitor(mixture, X)
+    assert type(daskmm.monitor(quick(KMeans).fit(X), X, season=np.int64(3)).season) is int
 
 
 @pytest.mark.long

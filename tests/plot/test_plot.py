@@ -143,10 +143,15 @@ def test_projection_numbers_clusters_unless_they_are_many(tmp_path, n_features, 
     assert numbers == ({str(j) for j in np.unique(model.labels_)} if k <= 100 else set())
 
 
-def test_frames_are_drawn_without_warnings():
+@pytest.mark.parametrize("missing", ["error", "partial"])
+def test_frames_are_drawn_without_warnings(missing):
     frame = pd.DataFrame(blobs(60, 3, 2), columns=["a", "b", "c"])
-    model = quick(KMeans, 2).fit(frame)
-    plot.projection(model, frame)
+    frame = frame.assign(b=frame["b"].round().astype("Int64"), c=frame["c"] > 0)
+    if missing == "partial":
+        frame.loc[4, "b"] = pd.NA
+    model = quick(KMeans, 2, missing=missing).fit(frame)
+    figure = plot.projection(model, frame.assign(name="other column"))
+    assert len(figure.axes[0].collections[0].get_offsets()) == 60
     plot.cluster_profiles(model, frame)
     with pytest.raises(ValueError, match="names"):
         plot.projection(model, frame.rename(columns={"a": "d"}))
@@ -523,7 +528,9 @@ def test_pictures_say_what_they_show():
     model.feature_weights_ = np.array([0.6, 0.1, 0.1, 0.1, 0.1])
     assert "weigh more than an equal share" in plot.feature_weights(model).get_label()
     assert "400 rows" in plot.projection(model, X).get_label()
-    label = plot.n_clusters_path(model.n_clusters_path_).get_label()
+    figure = plot.n_clusters_path(model.n_clusters_path_)
+    assert all(tick == int(tick) for tick in figure.axes[0].get_xticks())
+    label = figure.get_label()
     assert "3 clusters are found" in label
     assert "Two of 3 clusters overlap by 0." in label
     assert "is chosen" in plot.lam_path(model.lam_path_).get_label()

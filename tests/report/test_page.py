@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from decimal import Decimal
 
 import dask.array as da
 import dask.dataframe as dd
@@ -19,6 +20,7 @@ import scipy.sparse as sp
 import zarr
 from _shown import kept_masses
 from _support import CountingSource
+from sklearn.base import clone
 from sklearn.datasets import load_wine
 
 import daskmm
@@ -254,6 +256,37 @@ def test_a_run_of_other_rows_than_those_of_the_fit_is_refused(tmp_path, given):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("given", [np.asarray, lambda X: da.asarray(X, chunks=(50, 3))])
+def test_a_run_of_rows_in_another_order_is_refused(tmp_path, given):
+    X = table()[:, :3]
+    model = KMeans(4, random_state=0).fit(given(X))
+    with pytest.raises(ValueError, match=r"has them in another order.*ORDER BY"):
+        write_run(tmp_path / "run", model, given(X[1:].tolist() + X[:1].tolist()))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.usefixtures("without_figures")
+@pytest.mark.parametrize("estimator", [KMeans(2, missing="partial"), GaussianMixture(2)])
+def test_a_frame_of_flags_decimals_and_nullable_numbers_has_the_report_of_its_numbers(
+    tmp_path, estimator
+):
+    numbers = pd.DataFrame(table()[:, :3].round(2), columns=["price", "guests", "parking"])
+    numbers = numbers.assign(guests=numbers["guests"].round(), parking=numbers["parking"] > 0)
+    frame = numbers.assign(
+        price=[Decimal(str(price)) for price in numbers["price"]],
+        guests=numbers["guests"].astype("Int64"),
+    )
+    if hasattr(estimator, "empty_rows"):
+        numbers.loc[3, "guests"], frame.loc[3, "guests"] = np.nan, pd.NA
+    trees = []
+    for number, given in enumerate((frame, numbers.astype(float))):
+        model = clone(estimator).set_params(random_state=0).fit(given)
+        write_run(tmp_path / str(number), model, given)
+        trees.append(parsed((tmp_path / f"{number}/report.html").read_text(encoding="utf-8")))
+    assert paragraph(trees[0]) == paragraph(trees[1])
+    assert cards(trees[0]) == cards(trees[1])
+
+
 @pytest.mark.usefixtures("without_figures")
 def test_mixed_columns_have_shares_levels_and_days(tmp_path):
     rng = np.random.default_rng(0)
@@ -279,9 +312,29 @@ def test_mixed_columns_have_shares_levels_and_days(tmp_path):
     assert columns["age"][cluster].startswith(f"{age.mean():.0f} ({age.quantile(0.25):.0f} to ")
     assert columns["plan"][cluster] == "basic 100%"
     assert columns["mobile"] == {j: "100%" if j == cluster else "0%" for j in range(3)}
-    assert columns["since"][cluster] == "2024-04-05 (2024-04-05 to 2024-04-05)"
+    assert columns["since (date)"][cluster] == "2024-04-05 (2024-04-05 to 2024-04-05)"
     assert re.fullmatch(r"around \d April", columns["since (time of the year)"][cluster])
     assert "twice as near" in paragraph(tree)
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_dates_of_the_whole_year_have_no_mean_day_and_their_two_parts_have_two_names(tmp_path):
+    kinds = np.arange(400) % 4
+    days = np.random.default_rng(0).integers(0, 5, 400) * 365.25 + 91.3 * kinds
+    since = pd.Timestamp("2020-01-05") + pd.to_timedelta(days.astype(int), unit="D")
+    frame = pd.DataFrame({"age": kinds, "income": kinds, "plan": kinds.astype(str), "since": since})
+    frame.loc[::10, "since"] = pd.NaT
+    given = {"distortion": "mixed", "metric_params": {"dates": ["since:trend", "since:season"]}}
+    model = PowerKMeans(4, missing="partial", random_state=0, n_init=1, **given).fit(frame)
+    write_run(tmp_path / "run", model, frame)
+    tree = check_page((tmp_path / "run/report.html").read_text(encoding="utf-8"))
+    assert paragraph(tree).count("and for hardly any of since (date).") == 1
+    assert "Values are missing: 10% of since." in text_of(tree)
+    assert list(model.summary_.filter(regex="^missing")) == ["missing_since"]
+    said = [text_of(each) for each in tree.findall(f".//{HTML}p[@class='quiet']")]
+    assert "time of the year of all rows: all year" in said
+    since = cards(tree)[int(model.labels_[4])]["since (time of the year)"]
+    assert re.match("around [45] January", since)
 
 
 @pytest.mark.usefixtures("without_figures")
