@@ -390,15 +390,13 @@ class CenterRecipe:
         coded = layout.lazy and (layout.sparse or self.model.distortion == "mixed")
         # Far rows are known in the sample only, so annealing over the table would count them.
         trimmed = self.model.trim > 0
-        bounds, seeds, exchanges = cluster_range(self.model), self._seeds, self._exchanges(layout)
-        anneals = self.model._schedule(lambda: -1.0).s0 > -math.inf
+        bounds, seeds = cluster_range(self.model), self._seeds
         return anneals_on_sample(
             layout,
             self.model.sample_size,
             self.model.polish,
             *bounds,
-            alone=self._most_starts(layout) == 1 and not exchanges,
-            exchanges=exchanges and not anneals,
+            alone=self._most_starts(layout) == 1 and not self._exchanges(layout),
             always=(coded or trimmed) and seeds,
         )
 

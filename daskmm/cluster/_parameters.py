@@ -105,7 +105,6 @@ def anneals_on_sample(
     at_most: int,
     *,
     alone: bool = False,
-    exchanges: bool = False,
     always: bool = False,
 ) -> bool:
     """Return whether a fit anneals on a sample, and takes only Lloyd steps over the table.
@@ -113,8 +112,7 @@ def anneals_on_sample(
     Without polishing, there would be no steps over all rows. A table of unknown length, which
     occurs in plans only, counts as large, since passes over a small table cost little. A small
     table of many clusters is its own sample, unless it is in memory and has one start (`alone`),
-    which cannot be recombined with others. So is any table on which `exchanges` of clusters follow
-    hard steps. Streamed rows that are sparse
+    which can neither be recombined with others nor exchange clusters. Streamed rows that are sparse
     or of mixed columns are annealed on a sample, however few they are (`always`): if every
     iteration read them, there would be time for one start only, which is too few with thousands of
     features or levels.
@@ -122,7 +120,7 @@ def anneals_on_sample(
     if sample_size is None or not polish:
         return False
     wanted, n_rows = wanted_rows(sample_size, at_least), layout.n_rows
-    if always or exchanges or n_rows is None:
+    if always or n_rows is None:
         return True
     size = wanted or usual_sample_size(n_rows, layout.width, at_most)
     many = at_least >= _WORTH_RECOMBINING

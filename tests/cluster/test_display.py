@@ -69,7 +69,7 @@ def test_every_estimator_shows_its_results_as_html(model):
     for part in (f">{k}<", f"{model.n_passes_} passes", ", ".join(map(str, sizes))):
         assert part in summary
     assert ("heaviest features" in summary) == hasattr(model, "feature_weights_")
-    assert ("best explained features" in summary) == hasattr(model, "feature_gains_")
+    assert ("explained most beyond noise" in summary) == hasattr(model, "feature_gains_")
     assert ("cost" in summary) == hasattr(model, "inertia_")
     assert model._repr_mimebundle_()["text/html"].count("daskmm-fitted") == 1
 
@@ -139,7 +139,7 @@ def test_every_estimator_reports_progress_in_a_notebook(notebook, model, caplog)
     assert texts[0] == f"{name}: first look at the data"
     assert iterations[0].startswith(f"{name}: iteration {seen[0].iteration}/{model.max_iter}")
     assert f"{name}: first pass 0%" in texts[1]
-    assert f"{seen[-1].iteration} iteration" in texts[-1]
+    assert f"{seen[-1].iteration} iterations" in texts[-1]
     assert "left" not in texts[-1]
     assert caplog.records == []
     assert texts[-1] in notebook.shown[-1]["text/html"]

@@ -633,7 +633,7 @@ def trained(model, max_iter):
 
 
 STOPPED = {
-    "k-means": KMeans(K, init="random", n_init=1, tol=0, sample_size=None, random_state=3),
+    "k-means": KMeans(K, init="random", n_init=1, tol=0, standardize=False, random_state=3),
     "power": PowerKMeans(K, n_init=2, tol=0, standardize=False, random_state=0),
     "entropy": EntropyPowerKMeans(K, lam="0.5*variance", n_init=2, tol=0, random_state=0),
     "kernel": KernelPowerKMeans(K, n_init=1, tol=0, random_state=0),
