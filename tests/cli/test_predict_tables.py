@@ -16,6 +16,7 @@ import zarr
 import daskmm
 from daskmm.cli.main import main
 from daskmm.data import csv_files
+from daskmm.data.files import open_data
 
 FEATURES = ["a", "b", "c"]
 QUICK = ["--n-init", "1", "--no-standardize"]
@@ -267,6 +268,15 @@ def test_parquet_with_a_named_count_of_rows_as_index_is_read(tmp_path, start):
     pd.testing.assert_index_equal(labels.index, rows.index, exact="equiv")
     model = daskmm.load(tmp_path / "run")
     np.testing.assert_array_equal(labels["cluster"], model.predict(rows))
+
+
+def test_parquet_is_read_if_only_a_later_file_has_a_named_count_of_rows_as_index(tmp_path):
+    rows, named = people(), pd.RangeIndex(90, name="person")
+    rows.to_parquet(tmp_path / "1.parquet")
+    rows.set_index(named).to_parquet(tmp_path / "2.parquet")
+    found = open_data(str(tmp_path), columns=["a", "b", "c"]).compute()
+    expected = pd.concat([rows, rows])[["a", "b", "c"]]
+    pd.testing.assert_frame_equal(found.reset_index(drop=True), expected.reset_index(drop=True))
 
 
 @pytest.mark.parametrize("out", ["labels.txt", "labels.csv.gz"])
