@@ -363,7 +363,7 @@ def _found(model: Any, summary: Mapping[str, Any]) -> dict[str, str]:
         if name in summary:
             found[title] = "∞" if summary[name] is None else _number(summary[name])
     if explained := features_explained(model):
-        found["best explained features"] = ", ".join(explained)
+        found["explained most beyond noise"] = ", ".join(explained)
     if "gram" in summary:
         found["Gram matrix"] = summary["gram"]
     if len(getattr(model, "kernel_weights_", ())) > 1:
