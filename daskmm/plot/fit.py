@@ -190,5 +190,5 @@ def _told_by_weights(model: Any, found: NDArray[np.int64]) -> str:
             f"{len(weights):,} features: {ALIKE}, each with an equal share of the weight "
             f"({equal:.3g})."
         )
-    explained = features_explained(model)
-    return f"{text} Clusters explain most beyond noise: {', '.join(explained)}." if explained else text
+    explained = ", ".join(features_explained(model))
+    return f"{text} Clusters explain most beyond noise: {explained}." if explained else text
