@@ -284,6 +284,20 @@ def measured_otherwise(cls, rng, X):
     return found, X
 
 
+def further_options(cls, rng):
+    """Options that leave rows out, or bound clusters, beside all others."""
+    found = {}
+    if cls not in CENTERED:
+        return found
+    if rng.random() < 0.12:
+        found["trim"] = rng.choice([0.02, 0.1, 0.3])
+    if rng.random() < 0.15:
+        found["max_cluster_size"] = (np.float32(1.25), 1.5, 2.5, np.int64(30))[rng.integers(4)]
+    if rng.random() < 0.1:
+        found["empty_rows"] = "label"
+    return found
+
+
 class Hung(Exception):  # noqa: N818
     """An input took far longer than any should."""
 
@@ -325,8 +339,17 @@ def check_model(model, X, weights, n):
     clusters = model.n_clusters_ if hasattr(model, "n_clusters_") else model.n_clusters
     assert labels.shape == (n,)
     assert labels.dtype == np.int32
-    assert labels.min() >= 0
+    within = labels >= 0
+    nowhere = -1 if getattr(model, "empty_rows", "error") == "label" else 0
+    assert labels.min() >= nowhere
     assert labels.max() < clusters
+    if hasattr(model, "cluster_sizes_"):
+        given = 1.0 if weights is None else computed(weights).astype(float)
+        held = np.broadcast_to(given, n)[within]
+        sizes = np.bincount(labels[within], held, minlength=clusters)
+        total = sizes.sum() * (1.0 - getattr(model, "trim", 0.0))
+        assert abs(model.cluster_sizes_.sum() - total) <= 1e-9 * total
+        assert (model.cluster_sizes_ <= sizes + 1e-9 * total).all()
     for name in ("feature_weights_", "kernel_weights_"):
         if hasattr(model, name):
             simplex = getattr(model, name)
@@ -346,21 +369,24 @@ def check_model(model, X, weights, n):
         assert model.inertia_ >= 0
         score = model.score(X, sample_weight=weights)
         assert score <= 0
-        scale = max(abs(model.inertia_), _rounding(model, computed_rows(X), n, weights))
+        scale = max(abs(model.inertia_), -score, _rounding(model, computed_rows(X), n, weights))
         # Numbers too small to have all digits are as good as 0.
-        assert abs(model.inertia_ + score) <= 1e-6 * scale + 1e-300, (model.inertia_, score)
+        too_large = model.inertia_ + score
+        if not getattr(model, "trim", 0.0):
+            too_large = abs(too_large)
+        assert too_large <= 1e-6 * scale + 1e-300, (model.inertia_, score)
     found = computed(model.predict(X))
     assert found.shape == (n,)
-    assert found.min() >= 0
+    assert found.min() >= nowhere
     assert found.max() < clusters
     if hasattr(model, "transform"):
         distances = computed(model.transform(X))
         assert distances.shape == (n, clusters)
-        assert not np.isnan(distances).any()
+        assert not np.isnan(distances[within]).any()
         # Centres at an edge of the domain are infinitely far from rows that are not there.
         if getattr(model, "distortion", None) not in ("kl", "poisson", "logistic"):
-            assert np.isfinite(distances).all()
-        assert (distances >= 0).all()
+            assert np.isfinite(distances[within]).all()
+        assert (distances[within] >= 0).all()
         if model.__class__ in CENTERED and weights is None:
             np.testing.assert_array_equal(found, labels)
 
@@ -404,6 +430,7 @@ def run(seed):
     weights = weights_of(rng, n)
     parameters = parameters_of(cls, rng, n, p)
     others, values = measured_otherwise(cls, np.random.default_rng([seed, 1]), values)
+    others |= further_options(cls, np.random.default_rng([seed, 2]))
     estimator = cls(**parameters | others)
     X = formed(rng, typed(rng, values))
     with warnings.catch_warnings(), dask.config.set(scheduler="sync"), no_hang():

@@ -22,12 +22,13 @@ from numpy.typing import NDArray
 
 from daskmm import plot
 from daskmm._dask import dask
+from daskmm.cluster._centers import CenterClusterer
 from daskmm.cluster._fitted_centers import FittedCenters
 from daskmm.cluster._models import load
 from daskmm.cluster._monitor import Monitor
 from daskmm.cluster._naming import cluster_names, cluster_table, missing_overall
 from daskmm.cluster._summary import scale_in_words
-from daskmm.data.blocks import as_dask_array, is_lazy
+from daskmm.data.blocks import Block, as_dask_array, is_lazy
 from daskmm.data.files import has_columns, open_data
 from daskmm.data.input import by_name, raster_of, read_table
 from daskmm.data.lazy import delayed_blocks, sized
@@ -42,6 +43,7 @@ from daskmm.data.sparse import is_sparse, sparse_rows
 from daskmm.engine.labels import BLOCKS_TOGETHER, LabelWriter, label_writer
 from daskmm.engine.resources import peak_memory_bytes
 from daskmm.engine.threads import one_blas_thread
+from daskmm.kmeans.assignment import labels_of
 from daskmm.metrics.agreement import as_labels
 from daskmm.mm.checkpoint import is_checkpoint, remove_checkpoint
 from daskmm.numerics.rows import Coordinates
@@ -74,6 +76,8 @@ _FRESH = re.compile(r"\.fresh-[0-9a-f]{32}")
 _OF_THE_FIT = ("callbacks", "checkpoint", "checkpoint_every")
 # Largest number of rows, and of values, in the sample that figures show.
 _SAMPLE_ROWS, _SAMPLE_VALUES = 4000, 8_000_000
+# Largest share of the sample that rounding may put into other clusters than the fit did.
+_ROUNDED = 0.01
 
 
 @dataclass(frozen=True)
@@ -133,6 +137,7 @@ def write_run(
         file of the run.
     """
     check_unfinished(path)
+    nearest = isinstance(model, CenterClusterer)  # a row need not be in the nearest leaf of a tree
     model = getattr(model, "leaves_", model)
     if is_remote(path):
         whole = uploaded(str(path), SUMMARY, lambda name: False)  # a checkpoint stays
@@ -143,6 +148,8 @@ def write_run(
         model.save(folder / MODEL)
         with label_writer(folder / LABELS) as writer:
             sampled = _with_clusters(_label(model, X, writer))
+        if nearest and sampled is not None:
+            _refuse_other_order(model, sampled)
         summary = summarize(model, writer.counts, writer.n_rows, source, list(notes))
         drawn = _draw(folder, model, sampled) if pictures else []
         if report:
@@ -301,6 +308,18 @@ def _refuse_other_rows(X: Any, n_labels: int) -> None:
         raise ValueError(
             f"X has {n_rows:,} rows, but the model was fitted to {n_labels:,} rows. Give the rows "
             "of the fit; predict labels other rows."
+        )
+
+
+def _refuse_other_order(model: Any, sampled: Sampled) -> None:
+    """Refuse rows that do not have the labels of the fit, as in another order."""
+    fitted = FittedCenters.of(model)
+    labels = labels_of(Block(sampled.rows), fitted.coordinates, fitted.state)
+    if np.mean(labels != sampled.labels) > _ROUNDED:
+        raise ValueError(
+            "X has other rows than those of the fit, or has them in another order. A query without "
+            "ORDER BY may give its rows in another order each time it is read: read it once, as by "
+            "X.df() of a DuckDB relation, and give this table to fit and write_run."
         )
 
 

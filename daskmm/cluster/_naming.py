@@ -423,7 +423,7 @@ def level_shares(model: Any) -> Any:
             pairs.append((column.name, level))
             found.append(centers[:, start + place])
     columns = pd.MultiIndex.from_tuples(pairs, names=["column", "level"])
-    values = np.array(found).reshape(len(pairs), -1).T
+    values = np.array(found).reshape(len(pairs), len(centers)).T
     return pd.DataFrame(values, columns=columns).rename_axis(index="cluster")
 
 

@@ -298,7 +298,7 @@ def _draw(
     Rows beyond the limit of a start are not drawn.
     """
     rows, weights, numbers = block.rows, block.weights, block.numbers
-    draws = [_Draw(np.empty(0), np.empty((0, rows.shape[1])), size) for _ in candidates]
+    draws = [_Draw(np.empty(0), centers[:0], size) for centers in candidates]
     for tile, some in pieces(rows, max(map(len, candidates))):
         z = coordinates.to_model(some)
         held = distortion.tile(z, partial)

@@ -501,3 +501,19 @@ def test_an_index_with_the_name_of_the_labels_is_no_column_of_csv(
     found = pd.read_parquet(tmp_path / "labels.parquet")
     pd.testing.assert_index_equal(found.index, rows.index)
     assert "cluster" in found
+
+
+def test_a_csv_row_without_a_value_is_named_by_file_and_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("daskmm.data.csv_files._BLOCK_BYTES", 1000)
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    for name, missing in (("a.csv", None), ("b.csv", 41)):
+        rows = people()[["a", "b", "c"]].astype(float)
+        if missing is not None:
+            rows.iloc[missing, 1] = np.nan
+        rows.to_csv(folder / name, index=False)
+    command = ["fit", str(folder), "-k", "2", *QUICK, "--no-pictures", "--quiet"]
+    assert main([*command, "--out", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr().err
+    assert "row 131 of the data" in said
+    assert f"This row is in {folder / 'b.csv'}, line 43." in said  # after the header

@@ -816,3 +816,22 @@ def test_a_plan_refuses_columns_of_dates_as_the_fit_does():
                 call(data)
     both = KMeans(2, distortion="mixed", metric_params={"dates": ["day:trend", "day:season"]})
     assert both.plan(frame).passes >= 1
+
+
+def test_a_fit_without_categories_has_no_level_shares_and_is_displayed():
+    frame = pd.DataFrame({"x": [0.0, 1.0, 8.0, 9.0], "flag": [True, False, True, True]})
+    model = KMeans(2, distortion="mixed", random_state=0).fit(frame)
+    assert model.level_shares_.shape == (2, 0)
+    assert "level_shares_" in dir(model)
+    assert "KMeans" in model._repr_html_()
+
+
+@pytest.mark.parametrize("init", ["k-means++", "k-means||", "random"])
+def test_starting_centres_of_columns_with_levels_are_found_in_each_way(init):
+    rng = np.random.default_rng(0)
+    truth = rng.integers(3, size=200)
+    cities = np.array(["Basel", "Oslo", "Rome"])[truth]
+    frame = pd.DataFrame({"x": 9.0 * truth + rng.normal(size=200), "city": cities})
+    model = KMeans(3, distortion="mixed", init=init, random_state=0)
+    for table in (frame, dd.from_pandas(frame, npartitions=3)):
+        assert adjusted_rand_score(truth, np.asarray(model.fit(table).labels_)) == 1.0

@@ -258,6 +258,15 @@ def test_a_run_of_other_rows_than_those_of_the_fit_is_refused(tmp_path, given):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("given", [np.asarray, lambda X: da.asarray(X, chunks=(50, 3))])
+def test_a_run_of_rows_in_another_order_is_refused(tmp_path, given):
+    X = table()[:, :3]
+    model = KMeans(4, random_state=0).fit(given(X))
+    with pytest.raises(ValueError, match=r"has them in another order.*ORDER BY"):
+        write_run(tmp_path / "run", model, given(X[1:].tolist() + X[:1].tolist()))
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.usefixtures("without_figures")
 @pytest.mark.parametrize("estimator", [KMeans(2, missing="partial"), GaussianMixture(2)])
 def test_a_frame_of_flags_decimals_and_nullable_numbers_has_the_report_of_its_numbers(
