@@ -46,6 +46,7 @@ from daskmm.cli.run_folder import (
     strict_json,
     write_run,
 )
+from daskmm.cluster._centers import CenterClusterer
 from daskmm.cluster._estimator import MMClusterer
 from daskmm.cluster._monitor import Monitor, monitor
 from daskmm.cluster._naming import cluster_names
@@ -365,6 +366,11 @@ def _monitor(arguments: argparse.Namespace) -> int:
     if arguments.picture:
         require_matplotlib()
     run = open_run(arguments.folder)
+    if not isinstance(run.model, CenterClusterer):
+        raise UserError(
+            "monitor needs a run of --model power, entropy or kmeans; this one is of a "
+            f"{type(run.model).__name__}."
+        )
     place = local_path(run.path, "A run that is monitored") / MONITOR
     with reserved(place), _scheduler(arguments.scheduler), _noted_warnings():
         watch = _watch(run, place, arguments)
