@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import copy
 import glob
+import re
 import signal
 import sys
 import threading
 import warnings
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -45,10 +46,12 @@ from daskmm.cli.run_folder import (
     strict_json,
     write_run,
 )
+from daskmm.cluster._centers import CenterClusterer
 from daskmm.cluster._estimator import MMClusterer
 from daskmm.cluster._monitor import Monitor, monitor
 from daskmm.cluster._naming import cluster_names
 from daskmm.cluster._progress import ProgressLine
+from daskmm.data.csv_files import place_of_row
 from daskmm.data.files import (
     column_names,
     estimated_bytes,
@@ -70,6 +73,8 @@ from daskmm.report.page import require_report
 from daskmm.storage.locks import LockedError, reserved
 from daskmm.storage.remote import check_new, exists, inside, is_remote, local_path
 
+# How messages call a row.
+_ROW = re.compile(r"block (\d+), row (\d+) of the block")
 # Exit code if a batch has drifted.
 DRIFT = 3
 # Models whose clusters have no names.
@@ -125,7 +130,7 @@ def _fit_into(out: str | Path, arguments: argparse.Namespace) -> dict[str, Any]:
     if asked == {"persist": False} and _is_parsed_once(data, arguments):
         model.set_params(persist=True)
     with _scheduler(arguments.scheduler), _kept(out), _interrupted_at_once():
-        with _noted_warnings() as notes:
+        with _noted_warnings() as notes, _line_named(arguments):
             _fit_with_progress(model, data, arguments.quiet)
         model.set_params(callbacks=None, checkpoint=None, **asked)
         with _noted_warnings():
@@ -361,6 +366,11 @@ def _monitor(arguments: argparse.Namespace) -> int:
     if arguments.picture:
         require_matplotlib()
     run = open_run(arguments.folder)
+    if not isinstance(run.model, CenterClusterer):
+        raise UserError(
+            "monitor needs a run of --model power, entropy or kmeans; this one is of a "
+            f"{type(run.model).__name__}."
+        )
     place = local_path(run.path, "A run that is monitored") / MONITOR
     with reserved(place), _scheduler(arguments.scheduler), _noted_warnings():
         watch = _watch(run, place, arguments)
@@ -493,6 +503,22 @@ def _report(
         print(strict_json(found))
     elif not getattr(arguments, "quiet", False):
         print(printable_lines(describe()))
+
+
+@contextmanager
+def _line_named(arguments: argparse.Namespace) -> Iterator[None]:
+    """Add the file and the line of a csv file to an error about a row."""
+    try:
+        yield
+    except ValueError as error:
+        row = _ROW.search(str(error))
+        if row is not None and is_text(arguments.input):
+            form = arguments.separator, arguments.decimal, arguments.encoding
+            # Files may lack columns that were not read.
+            with suppress(ValueError, TypeError):
+                place = place_of_row(arguments.input, int(row[1]), int(row[2]), *form)
+                error.add_note(f"This row is in {place}.")
+        raise
 
 
 @contextmanager

@@ -129,8 +129,8 @@ def _found(summary: dict[str, Any]) -> str:
             else f"features: {ALIKE} (λ = ∞)"
         )
     if summary.get("features_explained"):
-        explained = [printable(feature) for feature in summary["features_explained"]]
-        lines.append(f"features that the clusters explain best: {', '.join(explained)}")
+        explained = ", ".join(printable(feature) for feature in summary["features_explained"])
+        lines.append(f"features that the clusters explain most beyond noise: {explained}")
     return "\n".join(lines)
 
 

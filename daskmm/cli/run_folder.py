@@ -458,8 +458,8 @@ def add_report(run: Run) -> Path:
     path = local_path(run.path, "A report that is added to a run") / REPORT
     if path.exists():
         raise FileExistsError(
-            f"{path} exists: 'daskmm fit' or 'daskmm monitor' wrote it. A new one would not show "
-            "more, since no data are read; remove the file if it is to be written anew."
+            f"{path} exists: 'daskmm fit' or 'daskmm monitor' wrote it. A new one would show "
+            "the model as it is now, but no rows, since no data are read; remove the file first."
         )
     with written_whole(path) as fresh:
         fresh.write_text(report_page(run.model, run.summary, None), encoding="utf-8")

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskmm._dask import is_dask_collection
 from daskmm.cluster import _models
 from daskmm.cluster._docs import documented
-from daskmm.cluster._fitting import unfitted
+from daskmm.cluster._fitting import replace_fitted, unfitted
 from daskmm.cluster._naming import level_shares, summary_frame
 from daskmm.cluster._output import as_asked
 from daskmm.cluster._parameters import CHECKPOINT, cluster_range
@@ -128,7 +128,9 @@ class MMClusterer(ClusterMixin, BaseEstimator):
         layout = layout_of(table)
         if layout.n_rows is not None:
             check_row_count(layout.n_rows, self._least_rows())
-        plan = self._plan_of(with_measured_loading(table, layout) if measure else layout, True)
+        model = unfitted(self)  # with the parameters as Python's numbers
+        replace_fitted(model, self)
+        plan = model._plan_of(with_measured_loading(table, layout) if measure else layout, True)
         if layout.n_rows is None or layout.lazy or layout.sparse or isinstance(X, np.ndarray):
             return plan
         # The given table (or what DuckDB keeps of it) is in memory beside the array made of it.

@@ -624,20 +624,44 @@ def _read(
 
     If the columns are `chosen`, files may differ in all others.
     """
-    text = _text(block, format.encoding)
-    if not block.of_first or block.start == 0:
-        head = text[:_HEAD_BYTES] if block.start == 0 else ""
-        if block.start or (len(head) < len(text) and head.count("\n") < _FEW_LINES):
-            head, _ = _head(block.path, format.encoding)
-        format = _of_file(block.path, head, format, tuple(kinds) if chosen else None)
-    if block.start == 0:
-        text = _rows_of(text, format)
+    text, format = _rows_in(block, format, tuple(kinds) if chosen else None)
     frame = _by_arrow(text, format, kinds) if text.strip() else _empty(kinds)
     if frame is None:
         frame = _by_python(block, text, format, kinds)
     for name in dates:
         frame[name] = _dates(block, text, format, frame[name])
     return frame
+
+
+def _rows_in(
+    block: _Block, format: CsvFormat, chosen: tuple[Any, ...] | None
+) -> tuple[str, CsvFormat]:
+    """Return the text of the rows of a block, and the format of its file."""
+    text = _text(block, format.encoding)
+    if not block.of_first or block.start == 0:
+        head = text[:_HEAD_BYTES] if block.start == 0 else ""
+        if block.start or (len(head) < len(text) and head.count("\n") < _FEW_LINES):
+            head, _ = _head(block.path, format.encoding)
+        format = _of_file(block.path, head, format, chosen)
+    return _rows_of(text, format) if block.start == 0 else text, format
+
+
+def place_of_row(
+    path: str,
+    block: int,
+    row: int,
+    separator: str | None = None,
+    decimal: str | None = None,
+    encoding: str | None = None,
+) -> str:
+    """Return the file and the line of a row, given its block in the frame that `open_csv` makes."""
+    files = _files(path)
+    head, encoding = _head(files[0], encoding)
+    found = _told(files[0], head, separator, decimal, encoding)
+    own = next(itertools.islice(_blocks(files, found.encoding), block, None))
+    text, found = _rows_in(own, found, ())
+    line, _ = next(itertools.islice(_rows(text, found.separator), row, None))
+    return f"{own.path}, line {_line(own, found, line - 1)}"
 
 
 def _text(block: _Block, encoding: str) -> str:

@@ -271,9 +271,9 @@ def _read_parquet(path: str) -> Any:
     """Open parquet files; dask would look for a RangeIndex that has a name among the columns."""
     import dask.dataframe as dd
 
-    ranges = [each for each in _index_columns(_parts(path)) if isinstance(each, dict)]
-    named = any(each["name"] is not None for each in ranges)
-    return dd.read_parquet(path, index=False if named else None)
+    # Later files may have a RangeIndex with a name, too.
+    stored = any(isinstance(each, str) for each in _index_columns(_parts(path)))
+    return dd.read_parquet(path, index=None if stored else False)
 
 
 def planned_table(

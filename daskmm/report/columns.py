@@ -53,8 +53,8 @@ class Profile:
     """What a report says of one column, for each cluster."""
 
     name: str
-    # What the texts are: "mean", "centre", "direction", "share", "commonest levels" or "time of the
-    # year".
+    # What the texts are: "mean", "mean without weights", "centre", "direction", "share", "commonest
+    # levels" or "time of the year".
     what: str
     texts: list[str]  # mean, share or commonest levels of each cluster
     overall: str  # mean, share or commonest levels of all rows
@@ -164,7 +164,7 @@ class _Column:
         found = self._by_cluster(lambda own: np.mean(own != 0))
         notes = ["" if own is None else readable_share(own) for own in found]
         shares = np.array([np.nan if own is None else own for own in found])
-        return self._single("mean", self.readable, notes, shares=shares)
+        return self._single(self.what, self.readable, notes, shares=shares)
 
     def of_shares(self) -> Profile:
         """Describe a flag by the share of the rows that have it."""

@@ -16,6 +16,8 @@ FloatArray = NDArray[np.float64]
 
 # What means of a sample are called if the rows of the fit had weights.
 _WITHOUT_WEIGHTS = "mean without weights"
+# Largest share of the rows that rounding may put into other clusters.
+_ROUNDED = 0.01
 
 
 class Sampled(NamedTuple):
@@ -101,8 +103,7 @@ def means_of(model: Any, sizes: ArrayLike, sampled: Sampled | None) -> Means | N
         return None
     else:
         clusters = cluster_means(rows, sampled.labels, len(sizes))
-        weight = float(np.sum(getattr(model, "cluster_sizes_", sizes)))
-        if not getattr(model, "trim", False) and not np.isclose(weight, sizes.sum()):
+        if _has_weights(model, sizes):
             what = _WITHOUT_WEIGHTS
     starts = np.arange(clusters.shape[1])
     if hasattr(model, "columns_"):
@@ -133,6 +134,14 @@ def means_of(model: Any, sizes: ArrayLike, sampled: Sampled | None) -> Means | N
         mean, within = _moments(rows - clusters[own], weights[:, None])
         variance = between + within + np.square(mean)
     return Means(what, clusters, overall, variance, shares, True, starts)
+
+
+def _has_weights(model: Any, sizes: FloatArray) -> bool:
+    """Return whether rows of the fit had weights, given the number of rows with each label."""
+    more = np.asarray(getattr(model, "cluster_sizes_", sizes)) - sizes
+    # Weights may sum to the number of rows. Rows of earlier calls may have had other labels.
+    off = np.abs(more).sum() if "labels_" in vars(model) else abs(more.sum())
+    return not getattr(model, "trim", False) and bool(off > _ROUNDED * sizes.sum())
 
 
 def _shares_of_values(

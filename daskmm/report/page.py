@@ -87,7 +87,7 @@ def report_page(model: Any, summary: Mapping[str, Any], sampled: Sampled | None)
             words=_in_words(summary, columns, telling, separation, stability),
             gaps=words.of_missing(model, summary, words.cluster_titles(summary)),
             clusters=rows,
-            caption=_caption(summary, rows, separation),
+            caption=_caption(model, summary, rows, separation),
             columns=[] if columns is None else columns.first(_MOST_COLUMNS),
             apart=_about_cards(rows, columns),
             beside=_about_columns(means, sampled),
@@ -275,7 +275,9 @@ def _in_words(
     return " ".join(filter(None, said))
 
 
-def _caption(summary: Mapping[str, Any], rows: list[_Row], separation: Separation | None) -> str:
+def _caption(
+    model: Any, summary: Mapping[str, Any], rows: list[_Row], separation: Separation | None
+) -> str:
     k = summary["n_clusters"]
     caption = f"{counted(k, 'cluster')}, the largest first."
     if len(rows) < k:
@@ -290,6 +292,11 @@ def _caption(summary: Mapping[str, Any], rows: list[_Row], separation: Separatio
             "its probability is at least 90%."
             if separation.by_probability
             else "every other centre is at least twice as far."
+        )
+    if hasattr(model, "covariances_"):
+        caption += (
+            " Means, and how much of a column clusters account for, weigh each row by its "
+            "probability of each cluster, so the means of rows with one label differ."
         )
     return caption
 
@@ -363,7 +370,7 @@ def _found(model: Any, summary: Mapping[str, Any]) -> dict[str, str]:
         if name in summary:
             found[title] = "∞" if summary[name] is None else _number(summary[name])
     if explained := features_explained(model):
-        found["best explained features"] = ", ".join(explained)
+        found["explained most beyond noise"] = ", ".join(explained)
     if "gram" in summary:
         found["Gram matrix"] = summary["gram"]
     if len(getattr(model, "kernel_weights_", ())) > 1:

@@ -36,7 +36,9 @@ def test_a_mixture_is_fitted_planned_inspected_and_predicts(table, tmp_path, cap
     np.testing.assert_array_equal(load(out / "model").covariances_, expected.covariances_)
     summary = json.loads((out / "summary.json").read_text())
     assert summary["log_likelihood"] == expected.lower_bound_
-    assert "log-likelihood per row" in (out / "report.html").read_text()
+    page = (out / "report.html").read_text()
+    assert "log-likelihood per row" in page
+    assert "weigh each row by its probability" in page
 
     code, text, _ = run(capsys, "inspect", out)
     assert code == 0
@@ -91,3 +93,6 @@ def test_a_run_of_a_mixture_takes_new_rows(table, tmp_path, capsys):
     assert summary["log_likelihood"] == expected.lower_bound_
     assert summary["n_rows"] == 900
     assert run(capsys, "inspect", out, "--report")[0] == 0
+    code, _, error = run(capsys, "monitor", out, more)
+    assert (code, error.count("\n")) == (2, 1)
+    assert "power, entropy or kmeans; this one is of a GaussianMixture" in error

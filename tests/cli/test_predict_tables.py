@@ -16,6 +16,7 @@ import zarr
 import daskmm
 from daskmm.cli.main import main
 from daskmm.data import csv_files
+from daskmm.data.files import open_data
 
 FEATURES = ["a", "b", "c"]
 QUICK = ["--n-init", "1", "--no-standardize"]
@@ -269,6 +270,15 @@ def test_parquet_with_a_named_count_of_rows_as_index_is_read(tmp_path, start):
     np.testing.assert_array_equal(labels["cluster"], model.predict(rows))
 
 
+def test_parquet_is_read_if_only_a_later_file_has_a_named_count_of_rows_as_index(tmp_path):
+    rows, named = people(), pd.RangeIndex(90, name="person")
+    rows.to_parquet(tmp_path / "1.parquet")
+    rows.set_index(named).to_parquet(tmp_path / "2.parquet")
+    found = open_data(str(tmp_path), columns=["a", "b", "c"]).compute()
+    expected = pd.concat([rows, rows])[["a", "b", "c"]]
+    pd.testing.assert_frame_equal(found.reset_index(drop=True), expected.reset_index(drop=True))
+
+
 @pytest.mark.parametrize("out", ["labels.txt", "labels.csv.gz"])
 def test_labels_are_not_written_to_other_files(folder, tmp_path, capsys, out):
     command = ["predict", str(folder / "run"), str(folder / "rows.csv"), "--out"]
@@ -501,3 +511,19 @@ def test_an_index_with_the_name_of_the_labels_is_no_column_of_csv(
     found = pd.read_parquet(tmp_path / "labels.parquet")
     pd.testing.assert_index_equal(found.index, rows.index)
     assert "cluster" in found
+
+
+def test_a_csv_row_without_a_value_is_named_by_file_and_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("daskmm.data.csv_files._BLOCK_BYTES", 1000)
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    for name, missing in (("a.csv", None), ("b.csv", 41)):
+        rows = people()[["a", "b", "c"]].astype(float)
+        if missing is not None:
+            rows.iloc[missing, 1] = np.nan
+        rows.to_csv(folder / name, index=False)
+    command = ["fit", str(folder), "-k", "2", *QUICK, "--no-pictures", "--quiet"]
+    assert main([*command, "--out", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr().err
+    assert "row 131 of the data" in said
+    assert f"This row is in {folder / 'b.csv'}, line 43." in said  # after the header

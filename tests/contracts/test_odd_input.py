@@ -341,3 +341,4 @@ def test_numbers_of_numpy_are_parameters_as_those_of_python(cls, parameters):
         fit_recording(model, X)
     np.testing.assert_array_equal(found.labels_, expected.labels_)
     assert all(found.get_params()[name] is value for name, value in numpys.items())
+    assert found.plan(X).passes == expected.plan(X).passes
