@@ -19,7 +19,7 @@ from daskmm.engine.first_pass import SampleSizes
 from daskmm.engine.speed import fastest, loading_seconds, product_seconds
 from daskmm.kmeans.bounded_sizes import MOST_ROUNDS, STEPS, STEPS_STREAMED
 from daskmm.kmeans.exchange import EXCHANGE_STEPS, FIRST_STEPS
-from daskmm.kmeans.method import Method, most_polished
+from daskmm.kmeans.method import RACE_STEPS, Method, most_polished
 from daskmm.kmeans.seeding import ROUNDS
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.trials import sample_rows
@@ -132,14 +132,16 @@ class CenterCosts:
     @property
     def _polishing(self) -> int:
         own = self.method
-        steps = FIRST_STEPS if own.exchanges and own.n_starts == 1 else self._hard_steps
+        steps = RACE_STEPS if own.n_winners else self._hard_steps
+        if own.exchanges and own.n_starts == 1:
+            steps = FIRST_STEPS
         few = min(steps, own.schedule.max_iter)
         return LAST_STEPS if self._annealing else few
 
     @property
     def _survivors(self) -> int:
         own = self.method
-        return min(_SURVIVORS, own.n_starts, most_polished(own.n_clusters))
+        return min(_SURVIVORS, own.n_winners or own.n_starts, most_polished(own.n_clusters))
 
     def _on_sample(self, seconds_per_row: float) -> float:
         # Threads share the rows of each start where there are many clusters.
@@ -198,6 +200,11 @@ class CenterCosts:
 
         return Cost(seconds=lambda: self._on_sample(of_starts()))
 
+    def best_starts(self) -> Cost:
+        """Return the cost of hard steps of the starts that continue after a race."""
+        steps = self.method.n_winners * self._hard_steps
+        return Cost(seconds=lambda: self._on_sample(steps * self._hard)) if steps else Cost()
+
     def restarts(self) -> Cost:
         """Return the cost of restarts at the learned feature weights."""
         starts = self.method.n_starts
@@ -208,7 +215,7 @@ class CenterCosts:
         """Return the cost of recombined starts."""
         own = self.method
         steps = own.n_starts * (_RECOMBINED_STEPS_OF_MANY if own.many else _RECOMBINED_STEPS)
-        if own.n_starts == 1:
+        if own.n_starts == 1 or own.n_winners:
             return Cost()
         return Cost(seconds=lambda: self._on_sample(steps * self._hard))
 
@@ -232,7 +239,8 @@ class CenterCosts:
         """Return the cost of hard steps on the larger sample."""
         own = self.method
         steps = self._hard_steps if own.many else _LARGER_STEPS
-        rows = self._larger * (own.n_starts + own.n_hedged + self._survivors * steps)
+        starts = own.n_winners or own.n_starts + own.n_hedged
+        rows = self._larger * (starts + self._survivors * steps)
         return Cost(seconds=lambda: rows * self._hard / self.threads) if self._larger else Cost()
 
     def polishing(self) -> Cost:

@@ -22,6 +22,8 @@ FloatArray = NDArray[np.float64]
 # Number of hard steps after an exchange, and number of steps before the first exchange if there is
 # one start: exchanges gain more than further steps would.
 EXCHANGE_STEPS, FIRST_STEPS = 4, 2
+# An exchange divides one cluster and merges two others.
+LEAST_CLUSTERS = 3
 # Largest number of rows that show how to divide a cluster, and number of steps that divide it.
 _MOST_ROWS, _STEPS = 64, 3
 # Number of steps that find the direction in which the rows of a cluster vary most.
@@ -52,7 +54,7 @@ def with_exchanged_clusters(
     no exchange promises to lower the cost.
     """
     k = len(centers)
-    if k < 3:
+    if k < LEAST_CLUSTERS:
         return None
     sizes = np.bincount(labels, weights, k).astype(np.float64)
     parts = divided_in_two(rows, weights, labels, centers)

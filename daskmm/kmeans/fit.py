@@ -24,7 +24,7 @@ from daskmm.kmeans.bounded_sizes import (
 from daskmm.kmeans.bounds import Bounds
 from daskmm.kmeans.costs import REFITS, TURNS, CenterCosts
 from daskmm.kmeans.empty_clusters import split_coincident
-from daskmm.kmeans.exchange import EXCHANGE_STEPS, FIRST_STEPS
+from daskmm.kmeans.exchange import EXCHANGE_STEPS, FIRST_STEPS, LEAST_CLUSTERS
 from daskmm.kmeans.mahalanobis import turned
 from daskmm.kmeans.medians import with_exact_medians
 from daskmm.kmeans.method import GIVEN, RELAXATIONS, Method
@@ -167,7 +167,8 @@ def _sampled(fit: CentersFit) -> CentersFit:
         fit.method.restarts,
         survey.metric,
         fit.found,
-        exchanges=fit.method.exchanges,
+        exchanges=fit.method.exchanges and fit.method.n_clusters >= LEAST_CLUSTERS,
+        n_winners=fit.method.n_winners,
     )
     return replace(fit, search=search)
 

@@ -23,6 +23,11 @@ POLISHED = 4
 # and leave poor optima. The same number of steps ends up to .5 % lower than Lloyd's algorithm.
 RELAXATIONS = (*[1.5] * 3, *[2.0] * 6, 1.5)
 
+# Number of hard steps of a race between starts, and how many of them there are for each start that
+# continues. With the exchanges that follow, a race of 8 starts finds as low a cost as 10 whole runs
+# of k-means do (tests/benchmarks/README.md).
+RACE_STEPS, _STARTS_PER_WINNER = 8, 3
+
 
 @dataclass(frozen=True)
 class Method:
@@ -63,6 +68,15 @@ class Method:
     def n_hedged(self) -> int:
         """Number of starts that take hard steps only, beside the annealed ones, on samples."""
         return self.n_starts * (self.anneals and self.hedged and self.on_sample)
+
+    @property
+    def n_winners(self) -> int:
+        """Number of starts that continue after a race; 0 if all starts run to their ends.
+
+        Several starts race if clusters are exchanged after hard steps.
+        """
+        races = self.exchanges and self.n_starts > 1 and not self.anneals
+        return math.ceil(self.n_starts / _STARTS_PER_WINNER) if races else 0
 
     @property
     def many(self) -> bool:

@@ -4,7 +4,8 @@ A fit costs passes × bytes, and annealing on a sample is as good as on all rows
 annealed on one sample; the most promising take hard steps on a larger sample, then on all rows.
 New starts are recombined from the centres of earlier ones: different starts miss different
 clusters, and k-means++ among all their centres joins the best parts. Then clusters of the best run
-are exchanged (`daskmm.kmeans.exchange`).
+are exchanged (`daskmm.kmeans.exchange`). Starts that are not annealed race before the exchanges:
+after a few steps only the cheapest continue, and none are recombined.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from daskmm.kmeans.assignment import labels_of, map_rows
 from daskmm.kmeans.cells import chosen_by_cells
 from daskmm.kmeans.costs import CenterCosts
 from daskmm.kmeans.exchange import EXCHANGE_STEPS, FIRST_STEPS, with_exchanged_clusters
-from daskmm.kmeans.method import POLISHED, RELAXATIONS, most_polished
+from daskmm.kmeans.method import POLISHED, RACE_STEPS, RELAXATIONS, most_polished
 from daskmm.kmeans.restarts import Restarts
 from daskmm.kmeans.seeding import greedy_rows
 from daskmm.kmeans.sums import CenterState
@@ -196,6 +197,8 @@ class Search:
     generation: int = 0  # number of recombinations so far
     settled: bool = False  # whether the last recombination gained too little for another one
     exchanges: bool = False  # whether clusters are exchanged
+    # Number of starts that continue after a race; 0 if all starts run to their ends.
+    n_winners: int = 0
     # State after the next exchange, which is found together with the steps after the last exchange;
     # None before the first exchange.
     next_exchange: CenterState | None = None
@@ -231,12 +234,14 @@ class Search:
 
 
 def annealed(search: Search) -> Search:
-    """Anneal every start.
+    """Anneal every start, or take the hard steps of a race from each.
 
     If ``update.hedged``, every start is also run with hard steps alone, because annealing from far
     above the critical power can lose small clusters that a good start had.
     """
     schedule = search.schedule
+    if search.n_winners:
+        schedule = replace(schedule, max_iter=min(RACE_STEPS, schedule.max_iter))
     alone = not _several(search) and search.found is None
     if search.exchanges and schedule.s0 == -np.inf and alone:
         return _until_first_exchange(search)
@@ -256,6 +261,18 @@ def _until_first_exchange(search: Search) -> Search:
         return replace(search, runs=[Run(search.rows.problem(1).start(start, -np.inf), "hard")])
     exhausted = found.next_start is None
     return replace(search, runs=[found.run], next_exchange=found.next_start, exhausted=exhausted)
+
+
+def raced(search: Search) -> Search:
+    """Continue the cheapest starts of a race by hard steps until they have converged."""
+    runs = cheapest(search.runs, search.n_winners)
+    schedule = replace(search.hard_schedule, max_iter=_steps_left(search))
+    ended = _run(search, [(run.state, schedule) for run in runs])
+    if search.context.stopped is not None:
+        return search
+    pairs = zip(runs, ended, strict=True)
+    runs = [replace(end, history=[*run.history, *end.history]) for run, end in pairs]
+    return replace(search, runs=runs)
 
 
 def restarted(search: Search) -> Search:
@@ -368,7 +385,7 @@ def _several(search: Search) -> bool:
 
 
 def _recombined_enough(search: Search) -> bool:
-    return not _several(search) or search.settled or are_alike(search.runs)
+    return not _several(search) or search.n_winners > 0 or search.settled or are_alike(search.runs)
 
 
 def _exchanged_enough(search: Search) -> bool:
@@ -384,6 +401,12 @@ def _steps_left(search: Search) -> int:
 # The stages on samples; all of them end before hard steps over the table begin.
 SEARCH: tuple[Stage[Search] | Repeat[Search], ...] = (
     Stage("annealing", annealed, CenterCosts.annealing),
+    Stage(
+        "best starts",
+        raced,
+        CenterCosts.best_starts,
+        needed=lambda search: search.n_winners > 0 and _steps_left(search) > 0,
+    ),
     Stage("restarts", restarted, CenterCosts.restarts, needed=lambda search: search.restarts),
     Repeat(
         (Stage("recombination", recombined, CenterCosts.recombination),),
