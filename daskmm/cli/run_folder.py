@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm import plot
-from daskmm._dask import dask
+from daskmm._dask import dask, is_dask_array
 from daskmm.cluster._centers import CenterClusterer
 from daskmm.cluster._fitted_centers import FittedCenters
 from daskmm.cluster._models import load
@@ -300,7 +300,7 @@ def _label_in_memory(model: Any, X: Any, labels: NDArray, writer: LabelWriter) -
         rows = Coordinates(model.mean_, model.scale_).to_input(np.asarray(model.X_fit_[chosen]))
     else:
         table = read_table(model, X, reset=False)
-        if is_lazy(table):  # only the labels are in memory
+        if is_dask_array(table):  # only the labels are in memory
             table = sized(table)
             _refuse_other_rows(table, n_rows)
         rows = dense(table[chosen])
