@@ -55,12 +55,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _check_input(arguments: argparse.Namespace) -> None:
     """Refuse a run or an input that does not exist, and an input without a column that is named.
 
-    Columns are those in the header of its first csv or parquet file. URLs are opened later.
+    Columns are those in the header of its first csv or parquet file. URLs, such as file:/run, are
+    opened later.
     """
     run, given = (getattr(arguments, name, None) for name in ("folder", "input"))
-    if run is not None and "://" not in run and not os.path.exists(run):
+    if run is not None and ":/" not in run and not os.path.exists(run):
         raise UserError(f"{run} does not exist.")
-    if given is None or "://" in given:
+    if given is None or ":/" in given:
         return
     path, _, _ = given.partition("::")  # what follows names a part of the file
     pattern = any(mark in given for mark in "*?[")

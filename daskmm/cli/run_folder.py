@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm import plot
-from daskmm._dask import dask
+from daskmm._dask import dask, is_dask_array
 from daskmm.cluster._centers import CenterClusterer
 from daskmm.cluster._fitted_centers import FittedCenters
 from daskmm.cluster._models import load
@@ -31,7 +31,7 @@ from daskmm.cluster._summary import scale_in_words
 from daskmm.data.blocks import Block, as_dask_array, is_lazy
 from daskmm.data.files import has_columns, open_data
 from daskmm.data.input import by_name, raster_of, read_table
-from daskmm.data.lazy import delayed_blocks, sized
+from daskmm.data.lazy import delayed_blocks, in_memory, sized
 from daskmm.data.names import (
     cell,
     feature_names,
@@ -241,6 +241,8 @@ def _label(model: Any, X: Any, writer: LabelWriter) -> Sampled | None:
     if raster is not None:
         in_blocks = raster.rows_of(in_blocks)
     X = FittedCenters.of(model).table(X) if hasattr(model, "columns_") else by_name(model, X)
+    if not is_lazy(X):
+        in_blocks = in_memory(in_blocks)
     if isinstance(in_blocks, np.ndarray):
         return _label_in_memory(model, X, in_blocks, writer)
     table = as_dask_array(X)
@@ -297,7 +299,11 @@ def _label_in_memory(model: Any, X: Any, labels: NDArray, writer: LabelWriter) -
     if hasattr(model, "X_fit_"):
         rows = Coordinates(model.mean_, model.scale_).to_input(np.asarray(model.X_fit_[chosen]))
     else:
-        rows = dense(read_table(model, X, reset=False)[chosen])
+        table = read_table(model, X, reset=False)
+        if is_dask_array(table):  # only the labels are in memory
+            table = sized(table)
+            _refuse_other_rows(table, n_rows)
+        rows = dense(table[chosen])
     return Sampled(rows, labels[chosen])
 
 

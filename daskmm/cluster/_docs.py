@@ -70,8 +70,8 @@ n_init : int or "auto", default="auto"
     distances are not squared Euclidean, cosine or Mahalanobis ones, rows are sparse or mixed,
     values may be missing, or feature weights are learned. "auto" is 1 if every iteration reads a
     large table that is streamed (see `sample_size`). `plan` reports the number. An `init` array is
-    one start. Several starts of `KMeans` that exchange clusters race: after 8 hard steps each, only
-    the cheapest third continue.
+    one start. Several starts of `KMeans` that exchange clusters race, unless they are random rows:
+    after 8 hard steps each, only the cheapest third continue.
 """,
     "sample_size": """
 sample_size : int, "auto" or None, default="auto"

@@ -185,7 +185,7 @@ def test_inspect_prints_what_a_run_found(tmp_path, npy, capsys):
     out = capsys.readouterr().out
     for part in ("EntropyPowerKMeans of ", "x.npy", "cluster sizes", "annealed from", "inertia"):
         assert part in out
-    assert main(["inspect", str(tmp_path / "run"), "--json"]) == 0
+    assert main(["inspect", f"file:{tmp_path}/run", "--json"]) == 0
     assert strict(capsys.readouterr().out)["model"] == "EntropyPowerKMeans"
     path = tmp_path / "run" / "summary.json"
     intact = json.loads(path.read_text())

@@ -141,6 +141,14 @@ def test_the_scale_of_weights_changes_nothing(cls, reserve):
     assert other.inertia_ == pytest.approx(64.0 * one.inertia_, rel=1e-9)
 
 
+@pytest.mark.parametrize(("init", "races"), [("k-means++", True), ("random", False)])
+def test_starts_race_unless_they_are_random_rows(init, races):
+    rows = np.random.default_rng(0).normal(size=(3000, 3))
+    stages = KMeans(6, init=init, sample_size=300).plan(rows, measure=True).stages
+    assert ("best starts" in stages) == races
+    assert ("recombination" in stages) == (not races)
+
+
 @each_estimator
 def test_all_rows_are_annealed_without_a_sample_size(cls):
     model = sampled(cls, sample_size=None).fit(X)

@@ -258,6 +258,20 @@ def test_a_run_of_other_rows_than_those_of_the_fit_is_refused(tmp_path, given):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("lazily_fitted", [True, False])
+def test_a_run_takes_the_rows_of_the_fit_lazily_or_in_memory(tmp_path, lazily_fitted):
+    rows = pd.DataFrame(table()[:, :3], columns=list("abc"))
+    lazy = dd.from_map(lambda first: rows[first : first + 100], range(0, len(rows), 100))
+    fitted, given = (lazy, rows) if lazily_fitted else (rows, lazy)
+    model = KMeans(4, random_state=0).fit(fitted)
+    summary = write_run(tmp_path / "run", model, given, pictures=False, report=False)
+    assert summary["n_rows"] == len(rows)
+    labels = zarr.open(tmp_path / "run" / "labels.zarr", mode="r")[:]
+    np.testing.assert_array_equal(labels, np.asarray(model.labels_))
+    with pytest.raises(ValueError, match="but the model was fitted to"):
+        write_run(tmp_path / "other", model, given.loc[given["a"] > 0])
+
+
 @pytest.mark.parametrize("given", [np.asarray, lambda X: da.asarray(X, chunks=(50, 3))])
 def test_a_run_of_rows_in_another_order_is_refused(tmp_path, given):
     X = table()[:, :3]
