@@ -21,14 +21,14 @@ from daskmm.storage.locks import LockedError, remedy, reserved
 X = np.random.default_rng(0).normal(size=(60, 2))
 COMMANDS = {
     "fit": ["fit", __file__, "-k", "2"],
-    "predict": ["predict", "no-such-run", __file__],
+    "predict": ["predict", __file__, __file__],
 }
 
 
 def begin(kind, path, capsys):
     """Begin to write to a path, and return the message of the error.
 
-    What is read does not exist, which would be the error once it is looked at.
+    What is read is neither a run nor a table, which would be the error once it is opened.
     """
     if kind == "checkpoint":
         with pytest.raises(OSError) as caught:

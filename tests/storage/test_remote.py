@@ -291,7 +291,7 @@ def test_a_store_that_cannot_be_written_is_refused_before_reading(url, monkeypat
         raise PermissionError("Access Denied")
 
     monkeypatch.setattr(type(fsspec.filesystem("memory")), "put_file", refuse)
-    for command in (["fit", __file__, "-k", "2"], ["predict", "no-such-run", __file__]):
+    for command in (["fit", __file__, "-k", "2"], ["predict", __file__, __file__]):
         assert main([*command, "--out", f"{url}/out"]) == 2
         assert "bucket/out cannot be written: Access Denied" in capsys.readouterr().err
     with pytest.raises(OSError, match="bucket/out cannot be written: Access Denied"):
