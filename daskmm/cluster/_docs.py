@@ -247,8 +247,8 @@ offsets_ : ndarray of shape (n_clusters,), float64
     `inertia_` have the distances without offsets.
 cluster_means_ : ndarray of shape (n_clusters, n_features), float64
     Weighted mean of each cluster's rows, in the input's units; for "cosine" its direction. The
-    means differ from `cluster_centers_`, by which rows have their labels, if the fit ended before
-    the centres stopped moving, or with soft steps (``polish=False``). The mean of a
+    means differ from `cluster_centers_`, which decide the labels, if the fit ended before the
+    centres stopped moving, or with soft steps (``polish=False``). The mean of a
     cluster without rows is NaN; a feature in which no row of the cluster has a value has the
     centre's value. The attribute is absent for "manhattan" and "euclidean".
 summary_ : pandas DataFrame

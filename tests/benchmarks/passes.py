@@ -21,7 +21,7 @@ import numpy as np
 import zarr
 from zarr.storage import LocalStore, WrapperStore
 
-from daskmm.data.blocks import as_dask_array, row_blocks
+from daskmm.data.blocks import Block, as_dask_array, row_blocks
 from daskmm.engine import worker_task
 from daskmm.engine.passes import Passes
 from daskmm.engine.threads import one_blas_thread
@@ -137,7 +137,7 @@ def large_blocks(n_blocks=256):
 
     def alone():
         return sum(
-            products(rows[start : start + BLOCK_ROWS], None, None, centers)
+            products(Block(rows[start : start + BLOCK_ROWS]), centers)
             for start in range(0, len(rows), BLOCK_ROWS)
         )
 
