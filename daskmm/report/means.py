@@ -14,7 +14,7 @@ from daskmm.plot.figures import cluster_means
 
 FloatArray = NDArray[np.float64]
 
-# What means of a sample are called if the rows of the fit had weights.
+# The reports' name for means of a sample if the rows of the fit had weights.
 _WITHOUT_WEIGHTS = "mean without weights"
 # Largest share of the rows that rounding may put into other clusters.
 _ROUNDED = 0.01

@@ -28,7 +28,7 @@ COMMANDS = {
 def begin(kind, path, capsys):
     """Begin to write to a path, and return the message of the error.
 
-    What is read is neither a run nor a table, which would be the error once it is opened.
+    The command reads this file as its run or its table, and would fail once it opened it.
     """
     if kind == "checkpoint":
         with pytest.raises(OSError) as caught:
