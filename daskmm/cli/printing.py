@@ -130,7 +130,7 @@ def _found(summary: dict[str, Any]) -> str:
         )
     if summary.get("features_explained"):
         explained = ", ".join(printable(feature) for feature in summary["features_explained"])
-        lines.append(f"features that the clusters explain most beyond noise: {explained}")
+        lines.append(f"largest gains of features beyond noise: {explained}")
     return "\n".join(lines)
 
 

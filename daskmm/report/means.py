@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from daskmm.cluster._naming import value_shares, values_of_rows
-from daskmm.data.names import variance_of
+from daskmm.cluster._naming import value_shares, values_of_rows, variances_of
 from daskmm.plot.figures import cluster_means
 
 FloatArray = NDArray[np.float64]
@@ -114,7 +113,7 @@ def means_of(model: Any, sizes: ArrayLike, sampled: Sampled | None) -> Means | N
     overall, between = _moments(clusters, shares)
     if hasattr(model, "covariances_"):  # `cluster_sizes_` come from a later step than the means
         overall = model.weights_ @ model.means_ if hasattr(model, "updates_") else model.mean_
-    variance = _variance_of(model, overall)
+    variance = variances_of(model, overall)
     # Trimmed fits and `partial_fit` scale features by the variance of other rows than all.
     others = getattr(model, "trim", False) or "updates_" in vars(model)
     if sampled is None or rows is None:
@@ -169,15 +168,3 @@ def _moments(rows: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatAr
     share /= np.maximum(share.sum(axis=0), np.finfo(float).tiny)
     mean = (share * values).sum(axis=0)
     return mean, (share * np.square(values - mean)).sum(axis=0)
-
-
-def _variance_of(model: Any, overall: FloatArray) -> FloatArray | None:
-    """Return the variance of each feature, if the model knows it."""
-    if hasattr(model, "columns_"):
-        expansion = model.coordinates_.expansion
-        kinds = np.array([column.kind for column in model.columns_])[expansion.groups]
-        is_share = (kinds == "flag") | (kinds == "category")
-        # The scale of a season is that of its two features together.
-        spread = np.square(model.coordinates_.scale) / expansion.sizes[expansion.groups]
-        return np.where(is_share, overall * (1 - overall), spread)
-    return variance_of(model)
