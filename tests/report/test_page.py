@@ -896,6 +896,22 @@ def test_profiles_count_rows_and_measure_from_their_mean():
     np.testing.assert_allclose(Profiles.of(sparse).deviations[order], expected, atol=1e-6)
 
 
+@pytest.mark.usefixtures("without_figures")
+def test_means_of_sampled_rows_are_called_so_and_left_out_for_clusters_with_few_of_them():
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([rng.normal(size=(300, 2)), rng.normal(9, 1, (300, 2)), [[50, 50]] * 30])
+    model = WeightedBlurringMeanShift(0.02).fit(rows)
+    chosen = np.concatenate([np.arange(0, 600, 2), [600, 601]])
+    sampled = Sampled(rows[chosen], model.labels_[chosen])
+    tree = page_of(model, rows, sampled)
+    said = cards(tree)
+    few, first = model.labels_[600], model.labels_[300]
+    of_first = rows[chosen][model.labels_[chosen] == first].mean(axis=0)
+    assert f"{of_first[0]:.0f} (mean of sampled rows; all rows: " in said[first]["feature 0"]
+    assert said[few] == {"–": ""}
+    assert "has sampled rows with a mean feature 0 of" in paragraph(tree)
+
+
 def test_a_list_of_rows_is_written_as_a_run(tmp_path):
     rows = table()[:, :3].tolist()
     summary = write_run(tmp_path / "run", KMeans(2, random_state=0).fit(rows), rows, report=False)
