@@ -909,7 +909,7 @@ def test_means_of_sampled_rows_are_called_so_and_left_out_for_clusters_with_few_
     of_first = rows[chosen][model.labels_[chosen] == first].mean(axis=0)
     assert f"{of_first[0]:.0f} (mean of sampled rows; all rows: " in said[first]["feature 0"]
     assert said[few] == {"–": ""}
-    assert "has sampled rows with a mean feature 0 of" in paragraph(tree)
+    assert "has sampled rows with a mean feature 1 of" in paragraph(tree)
 
 
 def test_a_list_of_rows_is_written_as_a_run(tmp_path):
