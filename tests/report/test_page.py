@@ -445,6 +445,7 @@ def test_columns_of_an_updated_model_are_compared_in_the_scale_of_its_fit():
     tree = check_page(html_report.report_page(model, summary, None))
     assert columns_of(tree)[0] == "feature 0"
     assert "accounts for" not in paragraph(tree)
+    assert "Means count each row in the cluster that it had in its fit or update." in text_of(tree)
 
 
 @pytest.mark.usefixtures("without_figures")
@@ -457,6 +458,20 @@ def test_directions_are_not_called_means():
     assert "mean feature" not in said
 
 
+def test_reports_and_commands_say_that_means_leave_out_trimmed_rows(tmp_path):
+    X = np.concatenate([table()[:, :3], [[900.0, 0, 0]]])
+    for trim in (0.02, 0.0):
+        summary = write_run(tmp_path / f"{trim}", KMeans(2, trim=trim, random_state=0).fit(X), X)
+        page = parsed((tmp_path / f"{trim}/report.html").read_text(encoding="utf-8"))
+        said = "The fit trimmed 2.0% of the rows"
+        assert (
+            (said in paragraph(page))
+            == (said in printing.describe_run("run", summary))
+            == bool(trim)
+        )
+
+
+@pytest.mark.usefixtures("without_figures")
 def test_means_of_a_trimmed_weighted_fit_are_those_of_the_rows_that_are_kept():
     rng = np.random.default_rng(0)
     X, weights = table()[:, :3], rng.integers(1, 5, 240)
