@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from daskmm.data.mixed import DAYS_OF_YEAR, Column
-from daskmm.data.names import feature_names, is_standardised
+from daskmm.data.names import feature_names, variance_of
 from daskmm.storage.readable import (
     ALL_YEAR,
     readable_day,
@@ -21,21 +21,17 @@ from daskmm.storage.readable import (
     readable_share,
 )
 
-# Usual number of features in a name, and the largest number, for clusters that would otherwise have
-# the same name. A second feature is named if it contributes at least this share of what the first
-# contributes to the distance from the mean.
-_USUAL, _MOST = 2, 5
-_LEAST_SHARE = 0.25
-# A difference from the mean matters from this many standard deviations on. The standard deviations
-# of features that are not standardised are unknown, so those of the clusters' means are used; their
-# squares count as at least this share of the sum of all squares.
-_MATTERS, _LEAST_SPREAD = 0.2, 0.01
+# Largest number of features that give a name words. The second has words if it contributes at least
+# this share of what the first contributes to the distance from the mean.
+_MOST, _LEAST_SHARE = 2, 0.25
+# A feature has words for a cluster, such as "high", if the cluster's mean differs by at least
+# _DIFFERS standard deviations from that of all rows, and in the same direction from those of half
+# of the other clusters. A cluster whose means all differ less than _MATTERS from those of all rows
+# is average. Where the standard deviations are unknown, those of the clusters' means are used;
+# their squares count as at least the share _LEAST_SPREAD of the sum of all squares.
+_DIFFERS, _MATTERS, _LEAST_SPREAD = 0.4, 0.2, 0.01
 # A feature can name a cluster in which at least this share of the rows has a value.
 _MOSTLY_THERE = 0.5
-# One of two high clusters is "very high" if it is this many times as far from the mean.
-_FARTHER = 1.5
-# Kinds of columns that can be very high, or very late.
-_GRADED = ("number", "trend")
 # Names of a cluster that hardly differs from all rows, and of one without rows.
 _AVERAGE, _EMPTY = "average", "empty"
 COLUMNS = ("cluster_name", "cluster_size", "cluster_share")
@@ -56,11 +52,12 @@ def cluster_names(model: Any) -> list[str]:
     """Return a name for each cluster of a model with centres, such as "high age, low income".
 
     The features are those in which the mean of the cluster's rows is farthest from the mean of the
-    data, in the model's own distance. Without standardising, these are the features of the largest
-    values, which then determine the clusters. Small differences, and features that most rows of
-    the cluster lack, are named only if other clusters have the same name. A cluster without rows is
-    "empty". Sparse rows are named by features with high means only. No two names have the same
-    words in another order.
+    data, in the model's own distance, and differs from the means of half of the other clusters. If
+    a cluster differs from all rows, but has no such feature, its name is the mean of a feature.
+    Names that would have the same words get the mean of the feature in which their clusters differ
+    most. A cluster that hardly differs from all rows is "average", and one without rows "empty".
+    Features that most rows of a cluster lack are not named, and sparse rows are named by high means
+    only.
     """
     centers, scale = values_of_rows(model), np.asarray(model.scale_)
     if len(centers) == 1:
@@ -78,29 +75,68 @@ def cluster_names(model: Any) -> list[str]:
     empty = (sizes == 0) & (sizes.sum() > 0)
     there = np.ones(centers.shape, dtype=np.bool_) if held is None else ~(held < _MOSTLY_THERE)
     there = there & ~empty[:, None]
+    variance = variances_of(model, mean)
     if columns is not None:
         signs, parts = _by_columns(model, centers, mean)
         words = [each for column in columns for each in _words_of(column)]
         kinds = [column.kind for column in columns for _ in column.features]
-        spread = _spread(parts, shares)
-        return _Naming(centers, signs, parts * there, words, kinds, spread, empty).names()
-    away = np.nan_to_num((centers - mean) / scale)
-    if getattr(model, "_sparse_rows", False):
-        away = np.maximum(away, 0.0)  # most values are 0, so a low mean tells little
-    weights = getattr(model, "feature_weights_", np.ones(centers.shape[1]))
-    parts = np.square(away) * weights * there
-    spread = weights if is_standardised(model) else _spread(parts, shares)
-    named = hasattr(model, "feature_names_in_")
-    features = [name if named else f"feature {name}" for name in feature_names(model)]
-    words = [(f"high {name}", f"low {name}") for name in features]
-    kinds = ["number"] * len(words)
-    return _Naming(centers, np.sign(away), parts, words, kinds, spread, empty).names()
+    else:
+        away = np.nan_to_num((centers - mean) / scale)
+        if getattr(model, "_sparse_rows", False):
+            away = np.maximum(away, 0.0)  # most values are 0, so a low mean tells little
+        weights = getattr(model, "feature_weights_", np.ones(centers.shape[1]))
+        signs, parts = np.sign(away), np.square(away) * weights
+        named = hasattr(model, "feature_names_in_")
+        features = [name if named else f"feature {name}" for name in feature_names(model)]
+        words, kinds = [_words_of_number(name) for name in features], ["number"] * len(features)
+    if variance is None:
+        between = shares @ np.square(np.nan_to_num((centers - mean) / scale))
+        variance = np.maximum(between, _LEAST_SPREAD * between.sum()) * np.square(scale)
+    spread = np.sqrt(variance)
+    away = np.divide(centers - mean, spread, out=np.zeros_like(centers), where=spread > 0)
+    seasons = np.flatnonzero(np.array(kinds) == "season")[::2]
+    masks = _differ(away, there, seasons)
+    return _Naming(centers, signs, parts * there, words, kinds, *masks, empty).names()
 
 
-def _spread(parts: NDArray[np.float64], shares: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the variance of the clusters' means, in the model's distance."""
-    between = shares @ parts
-    return np.maximum(between, _LEAST_SPREAD * between.sum())
+def variances_of(model: Any, mean: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """Return the variance of each feature over the rows, given their mean; None if not known."""
+    if not hasattr(model, "columns_"):
+        return variance_of(model)
+    expansion = model.coordinates_.expansion
+    kinds = np.array([column.kind for column in model.columns_])[expansion.groups]
+    is_share = (kinds == "flag") | (kinds == "category")
+    # The scale of a season is that of its two features together.
+    spread = np.square(model.coordinates_.scale) / expansion.sizes[expansion.groups]
+    return np.where(is_share, mean * (1 - mean), spread)
+
+
+def _differ(
+    away: NDArray[np.float64], there: NDArray[np.bool_], seasons: NDArray[np.int64]
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return masks of the means that differ from that of all rows, and that give names words.
+
+    `away` are the differences from all rows in standard deviations; `seasons` are the first of the
+    two features of each season.
+    """
+    distances = np.abs(away)
+    half = np.maximum(there.sum(axis=0) // 2, 1)  # half of the others, rounded up
+    lowest, highest = (
+        side
+        * np.take_along_axis(
+            np.sort(np.where(there, side * away, np.inf), axis=0), half[None] - 1, axis=0
+        )
+        for side in (1, -1)
+    )
+    gaps = np.where(away > 0, away - lowest, highest - away)
+    for cosine in seasons:
+        points = away[:, cosine : cosine + 2] / np.sqrt(2)  # in deviations of both together
+        apart = np.linalg.norm(points[:, None] - points, axis=2)
+        apart[:, ~there[:, cosine]] = -np.inf
+        distances[:, cosine] = np.linalg.norm(points, axis=1)
+        gaps[:, cosine] = np.sort(apart, axis=1)[:, -half[cosine]]
+    matters = there & (distances >= _MATTERS)
+    return matters, there & (np.minimum(distances, gaps) >= _DIFFERS)
 
 
 def value_shares(model: Any) -> NDArray[np.float64] | None:
@@ -175,16 +211,21 @@ def _without_value(model: Any) -> NDArray[np.bool_]:
     return np.asarray(model.value_shares_ == 0)
 
 
-def _words_of(column: Column) -> list[tuple[str, str]]:
-    """Return the words for values above and below the mean, for each feature of a mixed column."""
+def _words_of(column: Column) -> list[tuple[str, str, str]]:
+    """Return the words for values above and below the mean, and the name, of each mixed feature."""
     name, source = column.name, column.source
     if column.kind == "category":
-        return [(f"{name} {level}", f"not {name} {level}") for level in column.levels]
+        both = [f"{name} {level}" for level in column.levels]
+        return [(each, f"not {each}", each) for each in both]
     if column.kind == "season":  # cosine and sine of the time of the year
-        return [(source, source)] * 2
+        return [(source, source, source)] * 2
     if column.kind == "trend":
-        return [(f"late {source}", f"early {source}")]
-    return [(name, f"not {name}") if column.kind == "flag" else (f"high {name}", f"low {name}")]
+        return [(f"late {source}", f"early {source}", source)]
+    return [(name, f"not {name}", name) if column.kind == "flag" else _words_of_number(name)]
+
+
+def _words_of_number(name: str) -> tuple[str, str, str]:
+    return f"high {name}", f"low {name}", name
 
 
 @dataclass(frozen=True)
@@ -197,37 +238,24 @@ class _Naming:
     # distance between the two, (n_clusters, n_features).
     signs: NDArray[np.float64]
     parts: NDArray[np.float64]
-    words: list[tuple[str, str]]  # words for a feature above and below the mean
+    # Words for a feature above and below the mean, and its name.
+    words: list[tuple[str, str, str]]
     kinds: list[str]  # kind of the column of each feature
-    # Variance of each feature, in the distance of `parts`, (n_features,).
-    spread: NDArray[np.float64]
+    # Masks of the means that differ from that of all rows, and that give names words,
+    # (n_clusters, n_features).
+    matters: NDArray[np.bool_]
+    telling: NDArray[np.bool_]
     empty: NDArray[np.bool_]  # mask of the clusters without rows, (n_clusters,)
 
     def names(self) -> list[str]:
         """Name clusters by the features with the largest contributions.
 
-        Clusters with the same words are told apart by "very", by the mean of the first feature if
-        they differ most in it, by more features, by that mean, or by a number, whichever comes
-        first.
+        Clusters with the same words are told apart by the means of one feature or two, or else by a
+        number.
         """
-        names = [self._named(cluster, _USUAL) for cluster in range(len(self.parts))]
-        names = [self._told_from_farther(names, cluster) for cluster in range(len(names))]
-        for group in _alike(names):
-            if (feature := self._far_apart(group)) is not None:
-                self._tell_apart(names, group, feature)
-        for group in _alike(names):
-            if (feature := self._first(group)) == np.ptp(self._away[group], axis=0).argmax():
-                for cluster in group:
-                    names[cluster] = self._named(cluster, _USUAL, feature)
-        for most in range(_USUAL + 1, _MOST + 1):
-            for cluster in chain(*_alike(names)):
-                names[cluster] = self._named(cluster, most)
-        # Clusters with the same long name may have had different usual names: the first round goes
-        # back to these. The second round adds the mean of a feature to names that are still alike.
-        for _ in range(2):
-            for group in _alike(names):
-                for cluster in group:
-                    names[cluster] = self._named(cluster, _USUAL, self._first(group))
+        names = [self._named(cluster) for cluster in range(len(self.parts))]
+        for further in (False, True):
+            self._tell_apart(names, further)
         for group in _alike(names):
             for number, cluster in enumerate(group[1:], start=2):
                 names[cluster] = {**names[cluster], len(self.words): f"(no. {number})"}
@@ -237,44 +265,42 @@ class _Naming:
     def _away(self) -> NDArray[np.float64]:
         return self.signs * np.sqrt(self.parts)
 
-    def _told_from_farther(self, names: list[dict[int, str]], cluster: int) -> dict[int, str]:
-        """Return a name that fits no other cluster better.
+    def _named(self, cluster: int) -> dict[int, str]:
+        """Return the words of a cluster by feature."""
+        parts = self.parts[cluster]
+        differs = self.matters[cluster] & (parts > 1e-12 * self.parts.max(initial=0.0))
+        if not differs.any():
+            return {-1: _EMPTY if self.empty[cluster] else _AVERAGE}
+        own = np.where(differs & self.telling[cluster], parts, 0.0)
+        first, *others = np.argsort(-own, kind="stable")[:_MOST].tolist()
+        if not own[first]:
+            feature = int(np.where(differs, parts, 0.0).argmax())
+            return {feature: f"{self.words[feature][2]} {self._value(cluster, feature)}"}
+        told = [first, *(each for each in others if own[each] > _LEAST_SHARE * own[first])]
+        return {feature: self._words(cluster, feature) for feature in told}
 
-        Suppose that another cluster is farther out in all features of a name, but is not named by
-        all of them. Then a feature that tells the two clusters apart replaces the last of two
-        features.
+    def _tell_apart(self, names: list[dict[int, str]], further: bool) -> None:
+        """Add the mean of the feature in which clusters of the same words differ most.
+
+        `further` features are those that no name of the group has yet.
         """
-        name, away = names[cluster], self._away
-        own = away[cluster, [*name]]
-        beyond = (away[:, [*name]] * np.sign(own) > np.abs(own)).all(axis=1)
-        farther = [j for j in np.flatnonzero(beyond) if not name.keys() <= names[j].keys()]
-        matters = self.parts[cluster] >= _MATTERS**2 * self.spread
-        if -1 in name or not farther or not matters.any():
-            return name
-        gaps = np.abs(away[cluster] - away[farther]).min(axis=0)
-        first, telling = next(iter(name)), int(np.where(matters, gaps, -1.0).argmax())
-        return {each: self._words(cluster, each) for each in (first, telling)}
-
-    def _named(self, cluster: int, most: int, valued: int | None = None) -> dict[int, str]:
-        """Return the words of a cluster by feature; those of the feature `valued` give its mean."""
-        chosen = np.argsort(-self.parts[cluster], kind="stable")[:most]
-        negligible = 1e-12 * self.parts.max(initial=0.0)
-        parts = self.parts[cluster, chosen]
-        told = parts > negligible
-        if most == _USUAL:
-            told &= parts > _LEAST_SHARE * parts[0]
-            told &= parts >= _MATTERS**2 * self.spread[chosen]
-        said = {}
-        for feature in chosen[told].tolist():
-            said[feature] = self._words(cluster, feature)
-            if feature == valued:
-                said[feature] += f" ({self._value(cluster, feature)})"
-        return said or {-1: _EMPTY if self.empty[cluster] else _AVERAGE}
+        for group in _alike(names):
+            ranges = np.ptp(self._away[group], axis=0)
+            if further:
+                ranges[[*set(chain(*(names[cluster] for cluster in group))) - {-1}]] = 0.0
+            feature = int(ranges.argmax())
+            if not ranges[feature]:
+                continue
+            for cluster in group:
+                names[cluster].pop(-1, None)
+                word, value = names[cluster].get(feature), self._value(cluster, feature)
+                said = f"{self.words[feature][2]} {value}" if word is None else f"{word} ({value})"
+                names[cluster][feature] = said
 
     def _words(self, cluster: int, feature: int) -> str:
         """Return the words of a feature, such as "more often true" if only some rows are true."""
         above, share = bool(self.signs[cluster, feature] > 0), self.centers[cluster, feature]
-        true, false = self.words[feature]
+        true, false, _ = self.words[feature]
         if self.kinds[feature] == "season":
             day = self._day_of_year(cluster, feature)
             return f"{true} {day}" if day == ALL_YEAR else f"{true} around {day.split()[1]}"
@@ -292,31 +318,6 @@ class _Naming:
 
     def _day_of_year(self, cluster: int, feature: int) -> str:
         return readable_day_of_year(*self.centers[cluster, feature : feature + 2])
-
-    def _first(self, group: list[int]) -> int:
-        """Return the feature that contributes most to the distances of clusters from the mean."""
-        shared = set.intersection(*(set(self._named(cluster, _USUAL)) for cluster in group))
-        return max(shared, key=lambda feature: self.parts[group, feature].sum(), default=-1)
-
-    def _far_apart(self, group: list[int]) -> int | None:
-        """Return the first shared feature if the clusters of a group are far apart in it."""
-        feature = self._first(group)
-        if feature < 0:
-            return None
-        parts = np.sort(self.parts[group, feature])
-        return feature if np.all(parts[1:] >= _FARTHER**2 * parts[:-1]) else None
-
-    def _tell_apart(self, names: list[dict[int, str]], group: list[int], feature: int) -> None:
-        """Call the farther of two clusters "very high"; give the means of more than two."""
-        near, *_, far = sorted(group, key=lambda cluster: self.parts[cluster, feature])
-        if len(group) > 2 or self.kinds[feature] not in _GRADED:
-            for cluster in group:
-                names[cluster] = self._named(cluster, _USUAL, feature)
-            return
-        farther = self.parts[far] >= _FARTHER**2 * self.parts[near]
-        for each, word in names[far].items():
-            if farther[each] and self.kinds[each] in _GRADED:
-                names[far][each] = f"very {word}"
 
 
 def _alike(names: list[dict[int, str]]) -> list[list[int]]:

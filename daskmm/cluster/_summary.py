@@ -64,7 +64,7 @@ def _facts(model: Any) -> dict[str, str]:
         heaviest = ", ".join(f"{names[i]} ({weights[i]:.3f})" for i in order)
         facts["heaviest features"] = heaviest if len(features_found(weights)) else ALIKE
     if explained := features_explained(model):
-        facts["explained most beyond noise"] = ", ".join(explained)
+        facts["largest gains beyond noise"] = ", ".join(explained)
     facts["fit"] = (
         f"{counted(model.n_iter_, 'iteration')}, {counted(model.n_passes_, 'pass')}, "
         f"{readable_seconds(model.history_[-1].seconds)}"

@@ -81,7 +81,7 @@ def variance_of(model: Any) -> NDArray[np.float64] | None:
 
 
 def features_explained(model: Any) -> list[str]:
-    """Return the features of which clusters explain most beyond noise, each with its gain in nats.
+    """Return the features with the largest gains beyond noise, each with its gain in nats.
 
     There are at most five, and none for a model without `feature_gains_`.
     """

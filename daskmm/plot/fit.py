@@ -175,7 +175,7 @@ def _weight_bars(axis: Any, weights: NDArray[np.float64], equal: float, colors: 
 
 
 def _told_by_weights(model: Any, found: NDArray[np.int64]) -> str:
-    """Say which features have more than an equal share of the weight, and are explained most."""
+    """Say which features have more than an equal share of the weight, and the largest gains."""
     weights, names = model.feature_weights_, feature_names(model)
     equal = 1.0 / len(weights)
     if len(found):
@@ -191,4 +191,4 @@ def _told_by_weights(model: Any, found: NDArray[np.int64]) -> str:
             f"({equal:.3g})."
         )
     explained = ", ".join(features_explained(model))
-    return f"{text} Clusters explain most beyond noise: {explained}." if explained else text
+    return f"{text} Largest gains beyond noise: {explained}." if explained else text

@@ -25,10 +25,7 @@ _PROJECTION = (
     "most by the model's own distance. Clusters that overlap here may be separated along other "
     "axes."
 )
-_WEIGHTS = (
-    "How much each feature counts in the distance. Features without weight do not matter for these "
-    "clusters; where all weights are equal, learned ones explained no more."
-)
+_WEIGHTS = "How much each feature counts in the distance. Features without weight do not count."
 _GAINS = "The lower bars show how much more of each feature clusters explain than noise does."
 _TRACE = "What the fit minimizes, by iteration."
 _ANNEALED = (

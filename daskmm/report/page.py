@@ -39,9 +39,9 @@ _MOST_COLUMNS, _TELLING = 24, 4
 _MOST_LOOKS, _MOST_REASONS = 50, 3
 _MOST_KERNELS = 4
 _MOST_ITEMS, _MOST_LETTERS = 12, 60
-# A cluster stands out in a column only if its squared distance from the mean of the data is more
-# than this share of that in its first column.
-_LEAST_SHARE = 0.02
+# A cluster stands out in a column only if its squared distance from the mean of all rows, over the
+# variance, is at least this.
+_STANDS_OUT = 0.04
 # Marks around the section about drift, which is replaced by a later one.
 _DRIFT = "<!-- drift -->"
 # Size of a histogram in the units of its drawing.
@@ -205,13 +205,9 @@ class _Columns:
 
     def telling(self, cluster: int) -> list[Profile]:
         """Return the columns in which a cluster stands out most, in the model's distance."""
-        away = self.means.away[cluster] * self._weights
-        order = np.argsort(-away, kind="stable")[:_TELLING]
-        return [
-            self._profile(int(j))
-            for j in order
-            if away[j] > max(_LEAST_SHARE * away[order[0]], 1e-12)
-        ]
+        away = self.means.away[cluster]
+        order = np.argsort(-away * self._weights, kind="stable")
+        return [self._profile(int(j)) for j in order if away[j] >= _STANDS_OUT][:_TELLING]
 
     def _profile(self, place: int) -> Profile:
         if place not in self._made:
@@ -263,7 +259,7 @@ def _in_words(
 ) -> str:
     """Return the first paragraph."""
     titles = words.cluster_titles(summary)
-    said = [words.of_sizes(summary, titles)]
+    said = [words.of_sizes(summary, titles), words.of_trimmed(summary)]
     if columns is not None and summary["n_clusters"] > 1:
         said += [
             words.of_columns(columns.names, columns.means),
@@ -293,6 +289,8 @@ def _caption(
             if separation.by_probability
             else "every other centre is at least twice as far."
         )
+    if "updates_" in vars(model) and not hasattr(model, "covariances_"):
+        caption += " Means count each row in the cluster that it had in its fit or update."
     if hasattr(model, "covariances_"):
         caption += (
             " Means, and how much of a column clusters account for, weigh each row by its "
@@ -315,7 +313,7 @@ def _about_cards(rows: list[_Row], columns: _Columns | None) -> str:
 def _about_columns(means: Means | None, sampled: Sampled | None) -> str:
     if means is None:
         return ""
-    said = "The columns that tell the clusters apart come first."
+    said = "Columns in which clusters are farther apart come first."
     if (more := len(means.starts) - _MOST_COLUMNS) > 0:
         said += f" {counted(more, 'further column')} of {len(means.starts):,} are not shown."
     if sampled is not None:
@@ -370,7 +368,7 @@ def _found(model: Any, summary: Mapping[str, Any]) -> dict[str, str]:
         if name in summary:
             found[title] = "∞" if summary[name] is None else _number(summary[name])
     if explained := features_explained(model):
-        found["explained most beyond noise"] = ", ".join(explained)
+        found["largest gains beyond noise"] = ", ".join(explained)
     if "gram" in summary:
         found["Gram matrix"] = summary["gram"]
     if len(getattr(model, "kernel_weights_", ())) > 1:
@@ -384,7 +382,9 @@ def _of_features(model: Any, summary: Mapping[str, Any]) -> dict[str, str]:
     if (scale := scale_in_words(model)) is not None:
         found["features"] = scale
     if "features_found" in summary:
-        found["features that matter"] = listed(summary["features_found"]) or ALIKE
+        found["features with more than an equal share of the weight"] = (
+            listed(summary["features_found"]) or ALIKE
+        )
     return found
 
 

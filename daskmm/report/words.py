@@ -17,18 +17,12 @@ from daskmm.storage.readable import readable_share
 
 FloatArray = NDArray[np.float64]
 
-# Number of columns and clusters that sentences name. Clusters differ in a column if they explain at
-# least the share _MATTERS of its variation, and hardly differ if they explain less than _HARDLY.
+# Number of columns and clusters that sentences name. The share of a column's variation that
+# clusters explain is told if it is at least _MATTERS.
 _COLUMNS, _CLUSTERS = 3, 4
-_MATTERS, _HARDLY = 0.1, 0.05
+_MATTERS = 0.1
 # A cluster's share of missing values is mentioned if it differs by this much from that of all rows.
 _DIFFERS = 0.25
-# Bounds of the silhouette, as in Kaufman & Rousseeuw, "Finding groups in data", 1990.
-_JUDGEMENTS = (
-    (0.5, "the clusters are well separated"),
-    (0.25, "neighbouring clusters overlap in part"),
-    (-1.0, "the clusters shade into each other, so that many rows could as well be in another"),
-)
 
 
 def cluster_titles(summary: Mapping[str, Any]) -> list[str]:
@@ -76,32 +70,41 @@ def of_sizes(summary: Mapping[str, Any], titles: Sequence[str]) -> str:
     )
 
 
+def of_trimmed(summary: Mapping[str, Any]) -> str:
+    """Say that means leave out the rows that a fit trimmed, if it did."""
+    if not summary["parameters"].get("trim"):
+        return ""
+    share = readable_share(summary["parameters"]["trim"])
+    return (
+        f"The fit trimmed {share} of the rows: sizes count them in their nearest clusters, and "
+        "means, those of all rows too, leave them out."
+    )
+
+
 def of_columns(names: Sequence[str], means: Means) -> str:
-    """Say which columns matter."""
+    """Say in which columns the clusters differ."""
+    if not means.known:
+        return ""
     explained = means.explained
     order = np.argsort(-explained, kind="stable")
-    if not means.known:
-        first = [names[column] for column in order[:_COLUMNS] if explained[column] > 0]
-        return f"They differ most in {_and(first)}." if first else ""
     matter = [int(column) for column in order[:_COLUMNS] if explained[column] >= _MATTERS]
     if not matter:
-        return "No column by itself tells the clusters apart."
+        return (
+            "Which cluster a row is in accounts for less than "
+            f"{readable_share(_MATTERS)} of the variation of each column."
+        )
     first = [
         f"{readable_share(explained[column])} of {'that' if place else 'the variation'} of "
         f"{names[column]}"
         for place, column in enumerate(matter)
     ]
-    said = f"Which cluster a row is in accounts for {_and(first)}"
-    hardly = [names[column] for column in order[::-1] if explained[column] < _HARDLY]
-    if len(hardly) > _COLUMNS:
-        hardly = [f"{len(hardly):,} of the {len(names):,} columns"]
-    return f"{said}, and for hardly any of {_and(hardly)}." if hardly else f"{said}."
+    return f"Which cluster a row is in accounts for {_and(first)}."
 
 
 def of_clusters(
     titles: Sequence[str], means: Means, telling: Mapping[int, Sequence[Profile]]
 ) -> str:
-    """Say what sets the described clusters apart: all if they are few, else the farthest ones."""
+    """Say where the described clusters differ from the mean: all if they are few, else some."""
     away = {cluster: float(means.away[cluster].max()) for cluster in telling}
     order = sorted(away, key=lambda cluster: -away[cluster])
     few = len(means.shares) <= _CLUSTERS
@@ -112,9 +115,11 @@ def of_clusters(
         f"{titles[each]} has {_and([profile.briefs[each] for profile in telling[each][:2]])}"
         for each in chosen
     ]
-    start = "What sets them apart" if few else "Farthest from the rest"
+    start = "By cluster" if few else "These are farthest from the mean in a single column"
     if len(telling) < len(means.shares):
-        start = f"Of the {len(telling)} largest, these are farthest from the rest"
+        start = (
+            f"Of the {len(telling)} largest, these are farthest from the mean in a single column"
+        )
     return f"{start}: {'; '.join(said)}."
 
 
@@ -134,10 +139,9 @@ def of_separation(separation: Separation | None) -> str:
             "hardly any are twice as near to the centre of their own cluster as to any other, "
             "which is usual with many columns"
         )
-    judged = next(text for least, text in _JUDGEMENTS if separation.score >= least)
     return (
-        f"Of the sampled rows, {near}; the simplified silhouette is {separation.score:.2f}, where "
-        f"1 is perfect: {judged}."
+        f"Of the sampled rows, {near}; the simplified silhouette is {separation.score:.2f}, and at "
+        "most 1."
     )
 
 

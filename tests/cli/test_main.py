@@ -586,8 +586,12 @@ def test_features_weighted_alike_are_said_to_be(tmp_path, npy, capsys):
     assert fit(npy, tmp_path / "run", "--model", "entropy", "--lam", "inf", "--report") == 0
     assert "features: weighted alike (λ = ∞)" in capsys.readouterr().out
     page = (tmp_path / "run" / "report.html").read_text()
-    assert re.search(r"features that matter.{0,60}weighted alike", page, re.DOTALL)
-    assert "features that matter: 0" not in page
+    assert re.search(
+        r"features with more than an equal share of the weight.{0,60}weighted alike",
+        page,
+        re.DOTALL,
+    )
+    assert "weight: 0" not in page
 
 
 @pytest.mark.parametrize(

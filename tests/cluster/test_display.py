@@ -69,7 +69,7 @@ def test_every_estimator_shows_its_results_as_html(model):
     for part in (f">{k}<", f"{model.n_passes_} passes", ", ".join(map(str, sizes))):
         assert part in summary
     assert ("heaviest features" in summary) == hasattr(model, "feature_weights_")
-    assert ("explained most beyond noise" in summary) == hasattr(model, "feature_gains_")
+    assert ("largest gains beyond noise" in summary) == hasattr(model, "feature_gains_")
     assert ("cost" in summary) == hasattr(model, "inertia_")
     assert model._repr_mimebundle_()["text/html"].count("daskmm-fitted") == 1
 

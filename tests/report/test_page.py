@@ -198,6 +198,10 @@ def cards(tree):
     return found
 
 
+def columns_of(tree):
+    return [text_of(each) for each in tree.findall(f".//{HTML}div[@class='card column']/{HTML}h3")]
+
+
 def paragraph(tree):
     return text_of(tree.find(f".//{HTML}section[@class='words']/{HTML}p"))
 
@@ -238,9 +242,9 @@ def test_without_rows_the_columns_of_the_largest_distances_come_first(standardiz
     X[:100, 1] += 5
     # Trimmed fits do not keep variances.
     model = KMeans(2, trim=0.02, standardize=standardize, random_state=0).fit(X)
-    said = paragraph(page_of(model, X))
-    assert "They differ most in feature 3, feature 1 and feature " in said
-    assert "similarity" not in said
+    tree = page_of(model, X)
+    assert columns_of(tree)[:2] == ["feature 3", "feature 1"]
+    assert "similarity" not in paragraph(tree)
 
 
 def test_a_kernel_fit_of_landmarks_has_a_report(tmp_path):
@@ -344,13 +348,25 @@ def test_dates_of_the_whole_year_have_no_mean_day_and_their_two_parts_have_two_n
     model = PowerKMeans(4, missing="partial", random_state=0, n_init=1, **given).fit(frame)
     write_run(tmp_path / "run", model, frame)
     tree = check_page((tmp_path / "run/report.html").read_text(encoding="utf-8"))
-    assert paragraph(tree).count("and for hardly any of since (date).") == 1
     assert "Values are missing: 10% of since." in text_of(tree)
     assert list(model.summary_.filter(regex="^missing")) == ["missing_since"]
     said = [text_of(each) for each in tree.findall(f".//{HTML}p[@class='quiet']")]
     assert "time of the year of all rows: all year" in said
     since = cards(tree)[int(model.labels_[4])]["since (time of the year)"]
     assert re.match("around [45] January", since)
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_a_level_of_nearly_all_rows_sets_no_cluster_apart(tmp_path):
+    rng = np.random.default_rng(0)
+    kinds = np.arange(600) % 3
+    cancelled = (kinds == 2) & (rng.random(600) < 0.06)
+    frame = pd.DataFrame({"age": 9.0 * kinds + rng.random(600), "cancelled": cancelled.astype(str)})
+    model = KMeans(3, distortion="mixed", random_state=0).fit(frame)
+    write_run(tmp_path / "run", model, frame)
+    tree = check_page((tmp_path / "run/report.html").read_text(encoding="utf-8"))
+    assert list(cards(tree)[int(model.labels_[0])]) == ["age"]
+    assert "cancelled" not in model.summary_["cluster_name"][model.labels_[0]]
 
 
 @pytest.mark.usefixtures("without_figures")
@@ -426,9 +442,10 @@ def test_columns_of_an_updated_model_are_compared_in_the_scale_of_its_fit():
     model = KMeans(2, standardize=True, random_state=0).fit(X).partial_fit(X[::2])
     sizes = model.cluster_sizes_.astype(int)
     summary = run_folder.summarize(model, sizes, 300, "x", [])
-    said = paragraph(check_page(html_report.report_page(model, summary, None)))
-    assert "They differ most in feature 0" in said
-    assert "accounts for" not in said
+    tree = check_page(html_report.report_page(model, summary, None))
+    assert columns_of(tree)[0] == "feature 0"
+    assert "accounts for" not in paragraph(tree)
+    assert "Means count each row in the cluster that it had in its fit or update." in text_of(tree)
 
 
 @pytest.mark.usefixtures("without_figures")
@@ -441,6 +458,20 @@ def test_directions_are_not_called_means():
     assert "mean feature" not in said
 
 
+def test_reports_and_commands_say_that_means_leave_out_trimmed_rows(tmp_path):
+    X = np.concatenate([table()[:, :3], [[900.0, 0, 0]]])
+    for trim in (0.02, 0.0):
+        summary = write_run(tmp_path / f"{trim}", KMeans(2, trim=trim, random_state=0).fit(X), X)
+        page = parsed((tmp_path / f"{trim}/report.html").read_text(encoding="utf-8"))
+        said = "The fit trimmed 2.0% of the rows"
+        assert (
+            (said in paragraph(page))
+            == (said in printing.describe_run("run", summary))
+            == bool(trim)
+        )
+
+
+@pytest.mark.usefixtures("without_figures")
 def test_means_of_a_trimmed_weighted_fit_are_those_of_the_rows_that_are_kept():
     rng = np.random.default_rng(0)
     X, weights = table()[:, :3], rng.integers(1, 5, 240)
@@ -626,7 +657,9 @@ def test_features_weighted_alike_are_not_said_to_be_none(tmp_path):
     )
     page = html_report.report_page(model, summary, None)
     text = "".join(parsed(page).itertext())
-    assert "features that matterweighted alike" in text.replace("\n", "")
+    assert "features with more than an equal share of the weightweighted alike" in text.replace(
+        "\n", ""
+    )
     summary["files"] = []
     printed = printing.describe_fit(tmp_path, summary)
     label = plot.feature_weights(model).get_label()
@@ -876,6 +909,22 @@ def test_profiles_count_rows_and_measure_from_their_mean():
     sparse = model.fit(sp.csr_array(rows))
     order = [np.abs(Profiles.of(sparse).deviations - own).sum(axis=1).argmin() for own in expected]
     np.testing.assert_allclose(Profiles.of(sparse).deviations[order], expected, atol=1e-6)
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_means_of_sampled_rows_are_called_so_and_left_out_for_clusters_with_few_of_them():
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([rng.normal(size=(300, 2)), rng.normal(9, 1, (300, 2)), [[50, 50]] * 30])
+    model = WeightedBlurringMeanShift(0.02).fit(rows)
+    chosen = np.concatenate([np.arange(0, 600, 2), [600, 601]])
+    sampled = Sampled(rows[chosen], model.labels_[chosen])
+    tree = page_of(model, rows, sampled)
+    said = cards(tree)
+    few, first = model.labels_[600], model.labels_[300]
+    of_first = rows[chosen][model.labels_[chosen] == first].mean(axis=0)
+    assert f"{of_first[0]:.0f} (mean of sampled rows; all rows: " in said[first]["feature 0"]
+    assert said[few] == {"–": ""}
+    assert "has sampled rows with a mean feature 1 of" in paragraph(tree)
 
 
 def test_a_list_of_rows_is_written_as_a_run(tmp_path):
