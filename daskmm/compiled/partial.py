@@ -7,8 +7,7 @@ another centre cannot be the nearest, so its distance is not computed (`src/part
 directions are the principal ones of the centres, and q is chosen on a few rows.
 
 Some processors compute products of bfloat16 many times as fast as those of float32. Rows and
-centres in float32 are rounded there, and what rounding loses bounds the distances
-(`src/rounded.hpp`). Labels and sums do not depend on any of this.
+centres are rounded there, and what rounding loses bounds the distances (`src/rounded.hpp`). Labels and sums do not depend on any of this.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.compiled import library
+from daskmm.compiled.layout import in_single_range
 from daskmm.numerics.distances import product_rounding
 from daskmm.numerics.distortions.base import Distortion
 
@@ -69,12 +69,11 @@ def fields_of_rounded(factors: NDArray, norms: NDArray, rows: NDArray) -> dict[s
 
     The parameters are those of `fields_of_directions`.
     """
-    rounded = library.rounded_products()
-    if not rounded or factors.dtype != np.float32:
+    rounded, offset = library.rounded_products(), factors.mean(axis=0)
+    if not rounded or not in_single_range(float(np.abs(factors).max())):
         return {}
-    offset = factors.mean(axis=0)
-    z, about = rows.astype(np.float32) + 0.5 * offset, factors - offset
-    scores = z @ factors.T + norms
+    z, about = rows + 0.5 * offset, factors - offset
+    scores = rows @ factors.T + norms
     lost = 2.0 * _LOST * np.linalg.norm(z, axis=1)[:, None] * np.linalg.norm(about, axis=1)
     near = float((scores - lost <= scores.min(axis=1)[:, None]).mean())
     return {"rounded": rounded} if _ROUNDED + _FULL * near < _WORTH else {}

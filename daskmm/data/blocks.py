@@ -60,6 +60,8 @@ class Layout:
     grid: Grid | None = None
     # Mean number of stored values per sparse row, known or assumed; None for dense rows.
     stored: float | None = None
+    # Number of levels of categories, which are features beside those of `width`, in plans.
+    n_levels: int = 0
     # Seconds that a thread takes to load and decode a byte of lazy rows, assumed or measured.
     byte_seconds: float = 1e-9
 

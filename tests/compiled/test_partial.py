@@ -123,8 +123,7 @@ def test_sums_are_bit_for_bit_those_of_all_distances(dtype, rounded):
             results.append(block_sums(rows, None, identity(96), prepared, -np.inf, 16))
             fields = prepared.leading(np.dtype(dtype), rows, None)
         used = (fields["n_leading"] > 0, fields["rounded"])
-        by_rounded = rounded if dtype == "f4" else 0
-        assert used == ((not by_rounded, by_rounded) if least == 2 else (False, 0))
+        assert used == ((not rounded, rounded) if least == 2 else (False, 0))
     for mine, theirs in zip(*results, strict=True):
         np.testing.assert_array_equal(mine, theirs)
 

@@ -822,6 +822,10 @@ def test_the_explained_variation_of_weighted_fits_is_weighted(standardize):
     between, total = (np.average(each, axis=0, weights=weights) for each in squares)
     np.testing.assert_allclose(means.overall, overall)
     np.testing.assert_allclose(means.explained, between / total)
+    page = text_of(page_of(model, rows, Sampled(rows, labels)))
+    assert "of the weighted variation of" in page
+    assert "has a weighted mean feature" in page
+    assert "(mean; " not in page
 
 
 @pytest.mark.usefixtures("without_figures")
@@ -938,7 +942,9 @@ def test_means_of_sampled_rows_are_called_so_and_left_out_for_clusters_with_few_
     said = cards(tree)
     few, first = model.labels_[600], model.labels_[300]
     of_first = rows[chosen][model.labels_[chosen] == first].mean(axis=0)
-    assert f"{of_first[0]:.0f} (mean of sampled rows; all rows: " in said[first]["feature 0"]
+    assert (
+        f"{of_first[0]:.0f} (mean of sampled rows; all sampled rows: " in said[first]["feature 0"]
+    )
     assert said[few] == {"–": ""}
     assert "has sampled rows with a mean feature 1 of" in paragraph(tree)
 
