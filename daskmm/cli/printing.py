@@ -8,7 +8,7 @@ from typing import Any
 
 from daskmm.data.names import ALIKE, counted, listed, printable, shell_word
 from daskmm.planning import Plan
-from daskmm.report.words import rows_in_no_cluster, title_of
+from daskmm.report.words import of_trimmed, rows_in_no_cluster, title_of
 from daskmm.storage.readable import readable_bytes, readable_seconds, readable_share
 from daskmm.storage.remote import inside
 
@@ -115,6 +115,7 @@ def _found(summary: dict[str, Any]) -> str:
         f"{counted(summary['n_passes'], 'pass')}, {readable_seconds(summary['seconds'])}",
         _cluster_sizes(summary["cluster_sizes"], faded),
         *_in_no_cluster(rows_in_no_cluster(summary)),
+        *filter(None, [of_trimmed(summary)]),
         *_named_clusters(summary),
         *_missing(summary),
     ]

@@ -94,10 +94,10 @@ class Finding:
             return (
                 f"the mean of {column}{inside} is {self.found:.6g} instead of {self.expected:.6g}"
             )
-        way = "higher" if self.shift > 0 else "lower"
+        way = "above" if self.shift > 0 else "below"
         size = f"{abs(self.shift):.2g}"
         units = "standard deviation" if size == "1" else "standard deviations"
-        return f"the mean of {column}{inside} is {way} by {size} {units} of single rows"
+        return f"the mean of {column}{inside} is {size} {units} of single rows {way} its forecast"
 
 
 @registered

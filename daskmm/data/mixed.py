@@ -223,7 +223,14 @@ def _with_own(column: Column, decimals: set[str], union: dict[str, dict[Any, int
         return column
     if column.source in decimals:
         return replace(column, kind="number")
-    return replace(column, levels=_sorted(set(union[column.source])))
+    levels = set(union[column.source])
+    try:
+        return replace(column, levels=_sorted(levels))
+    except TypeError as error:
+        raise TypeError(
+            f"X has levels in column {column.source!r} that have no order, such as "
+            f"{next(iter(levels))!r}. Convert the column to numbers or to text."
+        ) from error
 
 
 def keys_among(columns: Sequence[Column], found: Iterable[dict[str, Levels]]) -> list[Column]:

@@ -53,8 +53,7 @@ class Profile:
     """What a report says of one column, for each cluster."""
 
     name: str
-    # What the texts are: "mean", "mean without weights", "centre", "direction", "share", "commonest
-    # levels" or "time of the year".
+    # What the texts are: those of `Means.what`, "share", "commonest levels" or "time of the year".
     what: str
     texts: list[str]  # mean, share or commonest levels of each cluster
     overall: str  # mean, share or commonest levels of all rows
@@ -235,6 +234,7 @@ class _Column:
         starts = {"mean": f"a mean {self.name} of", "share": f"{self.name} in"}
         starts |= {each: f"a {each} with {self.name} of" for each in ("centre", "direction")}
         starts["mean without weights"] = starts["mean"]
+        starts["mean of sampled rows"] = f"sampled rows with a mean {self.name} of"
         found = Profile(self.name, what, texts, overall, [], notes or [""] * len(texts), **drawn)
         start = starts.get(what, self.name)
         briefs = [f"{start} {text} ({found.of_all}: {overall})" for text in texts]

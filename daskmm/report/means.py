@@ -13,8 +13,10 @@ from daskmm.plot.figures import cluster_means
 
 FloatArray = NDArray[np.float64]
 
-# The reports' name for means of a sample if the rows of the fit had weights.
-_WITHOUT_WEIGHTS = "mean without weights"
+# The reports' names for means of a sample of the rows, and of all rows if the fit had weights.
+_OF_SAMPLE, _WITHOUT_WEIGHTS = "mean of sampled rows", "mean without weights"
+# A cluster has a mean of sampled rows if there are at least this many.
+_LEAST_ROWS = 10
 # Largest share of the rows that rounding may put into other clusters.
 _ROUNDED = 0.01
 
@@ -38,8 +40,7 @@ class Sampled(NamedTuple):
 class Means:
     """Means of the features, in the input's units; a mixed column may have several features."""
 
-    # "mean", or "mean without weights" if those of the rows are not known, or "centre" or
-    # "direction" if no means are.
+    # "mean", "mean of sampled rows", "mean without weights", "centre" or "direction".
     what: str
     # Means of the clusters; NaN where a cluster has no value, (n_clusters, n_features).
     clusters: FloatArray
@@ -93,6 +94,7 @@ def means_of(model: Any, sizes: ArrayLike, sampled: Sampled | None) -> Means | N
     cosine = getattr(model, "distortion", None) == "cosine"
     exact, what = hasattr(model, "cluster_means_") and not cosine, "mean"
     # `cluster_sizes_` have the weights of the rows, which the means of a sample do not have.
+    n_rows = np.sum(sizes)
     sizes = np.asarray(model.cluster_sizes_ if exact else sizes, dtype=np.float64)
     if exact or (rows is None and hasattr(model, "cluster_centers_")):
         clusters = np.array(values_of_rows(model), dtype=np.float64)
@@ -102,7 +104,10 @@ def means_of(model: Any, sizes: ArrayLike, sampled: Sampled | None) -> Means | N
         return None
     else:
         clusters = cluster_means(rows, sampled.labels, len(sizes))
-        if _has_weights(model, sizes):
+        if len(rows) < n_rows:
+            what, counts = _OF_SAMPLE, np.bincount(sampled.labels, minlength=len(sizes))
+            clusters[counts < _LEAST_ROWS] = np.nan
+        elif _has_weights(model, sizes):
             what = _WITHOUT_WEIGHTS
     starts = np.arange(clusters.shape[1])
     if hasattr(model, "columns_"):
@@ -122,7 +127,7 @@ def means_of(model: Any, sizes: ArrayLike, sampled: Sampled | None) -> Means | N
         if variance is None:
             variance = np.full(len(overall), between.max())
         return Means(what, clusters, overall, variance, shares, known, starts)
-    if others or "labels_" not in vars(model) or what == _WITHOUT_WEIGHTS:
+    if others or "labels_" not in vars(model) or _has_weights(model, sizes):
         variance = None
     if variance is None:
         # The sample may have too few or too many rows of a cluster, so clusters count by their

@@ -259,7 +259,7 @@ def _in_words(
 ) -> str:
     """Return the first paragraph."""
     titles = words.cluster_titles(summary)
-    said = [words.of_sizes(summary, titles)]
+    said = [words.of_sizes(summary, titles), words.of_trimmed(summary)]
     if columns is not None and summary["n_clusters"] > 1:
         said += [
             words.of_columns(columns.names, columns.means),
@@ -289,6 +289,8 @@ def _caption(
             if separation.by_probability
             else "every other centre is at least twice as far."
         )
+    if "updates_" in vars(model) and not hasattr(model, "covariances_"):
+        caption += " Means count each row in the cluster that it had in its fit or update."
     if hasattr(model, "covariances_"):
         caption += (
             " Means, and how much of a column clusters account for, weigh each row by its "

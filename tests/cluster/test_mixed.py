@@ -752,6 +752,13 @@ def test_values_that_are_no_levels_and_repeated_names_are_refused():
     assert len(model.predict(twice.set_axis([*frame, "other"], axis=1))) == len(frame)
 
 
+def test_levels_without_an_order_are_refused_by_the_name_of_their_column():
+    spans = [pd.DateOffset(hours=row % 5) for row in range(50)]
+    frame = pd.DataFrame({"age": np.arange(50.0), "span": spans})
+    with pytest.raises(TypeError, match="column 'span' that have no order, such as <DateOffset"):
+        KMeans(2, distortion="mixed").fit(frame)
+
+
 @pytest.mark.parametrize("draw", [plot.cluster_profiles, plot.projection])
 def test_pictures_of_mixed_columns_are_refused(draw):
     frame, _ = table(60)

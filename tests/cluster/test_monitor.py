@@ -394,6 +394,14 @@ def test_huge_shifts_are_told_in_the_units_of_the_column():
     assert reasons[0].startswith("the mean of column 'constant' is 5.25 instead of 2.1 (p = ")
 
 
+def test_shifts_are_told_beside_the_forecast():
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(400, 1)), columns=["age"])
+    watch = daskmm.monitor(KMeans(1).fit(frame), frame)
+    (reason, *_) = watch.look(frame - 2 * frame.std(ddof=0)).reasons
+    said = "the mean of column 'age' is 2 standard deviations of single rows below its forecast ("
+    assert reason.startswith(said)
+
+
 def test_labels_of_batches_that_have_no_order_are_refused():
     X, _ = blobs()
     model = quick(KMeans).fit(X)

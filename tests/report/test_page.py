@@ -445,6 +445,7 @@ def test_columns_of_an_updated_model_are_compared_in_the_scale_of_its_fit():
     tree = check_page(html_report.report_page(model, summary, None))
     assert columns_of(tree)[0] == "feature 0"
     assert "accounts for" not in paragraph(tree)
+    assert "Means count each row in the cluster that it had in its fit or update." in text_of(tree)
 
 
 @pytest.mark.usefixtures("without_figures")
@@ -457,6 +458,20 @@ def test_directions_are_not_called_means():
     assert "mean feature" not in said
 
 
+def test_reports_and_commands_say_that_means_leave_out_trimmed_rows(tmp_path):
+    X = np.concatenate([table()[:, :3], [[900.0, 0, 0]]])
+    for trim in (0.02, 0.0):
+        summary = write_run(tmp_path / f"{trim}", KMeans(2, trim=trim, random_state=0).fit(X), X)
+        page = parsed((tmp_path / f"{trim}/report.html").read_text(encoding="utf-8"))
+        said = "The fit trimmed 2.0% of the rows"
+        assert (
+            (said in paragraph(page))
+            == (said in printing.describe_run("run", summary))
+            == bool(trim)
+        )
+
+
+@pytest.mark.usefixtures("without_figures")
 def test_means_of_a_trimmed_weighted_fit_are_those_of_the_rows_that_are_kept():
     rng = np.random.default_rng(0)
     X, weights = table()[:, :3], rng.integers(1, 5, 240)
@@ -894,6 +909,22 @@ def test_profiles_count_rows_and_measure_from_their_mean():
     sparse = model.fit(sp.csr_array(rows))
     order = [np.abs(Profiles.of(sparse).deviations - own).sum(axis=1).argmin() for own in expected]
     np.testing.assert_allclose(Profiles.of(sparse).deviations[order], expected, atol=1e-6)
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_means_of_sampled_rows_are_called_so_and_left_out_for_clusters_with_few_of_them():
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([rng.normal(size=(300, 2)), rng.normal(9, 1, (300, 2)), [[50, 50]] * 30])
+    model = WeightedBlurringMeanShift(0.02).fit(rows)
+    chosen = np.concatenate([np.arange(0, 600, 2), [600, 601]])
+    sampled = Sampled(rows[chosen], model.labels_[chosen])
+    tree = page_of(model, rows, sampled)
+    said = cards(tree)
+    few, first = model.labels_[600], model.labels_[300]
+    of_first = rows[chosen][model.labels_[chosen] == first].mean(axis=0)
+    assert f"{of_first[0]:.0f} (mean of sampled rows; all rows: " in said[first]["feature 0"]
+    assert said[few] == {"–": ""}
+    assert "has sampled rows with a mean feature 1 of" in paragraph(tree)
 
 
 def test_a_list_of_rows_is_written_as_a_run(tmp_path):
