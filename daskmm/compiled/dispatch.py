@@ -24,7 +24,13 @@ from daskmm.compiled.layout import (
     tile_rows,
     working_dtype,
 )
-from daskmm.compiled.partial import directions_for, fields_of_directions, some_rows
+from daskmm.compiled.partial import (
+    exclude_centers,
+    fields_of_directions,
+    fields_of_rounded,
+    principal_directions,
+    some_rows,
+)
 from daskmm.numerics.distances import product_rounding
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN, Bregman, Logistic
 from daskmm.numerics.power_means import TIE
@@ -39,8 +45,9 @@ _LEAST_ROWS = 256
 _FEW_DOUBTS = 0.1
 # Scale of rows that are in the model's coordinates already.
 _ONE = np.ones(1)
+_ALL_FEATURES: dict[str, Any] = {"n_leading": 0, "rounded": 0}
 # Fields that neither `known_sums` nor labels use.
-_UNUSED = ("n_far", "scored", "n_leading", "n_listed", "s", "rounding", "tie")
+_UNUSED = ("n_far", "scored", "n_leading", "rounded", "n_listed", "s", "rounding", "tie")
 NO_SUMS = dict.fromkeys(_UNUSED, 0.0) | LIMITS[_DOUBLE]
 
 
@@ -123,20 +130,28 @@ class PreparedCenters:
         They are chosen on a few rows of the first block of a step.
         """
         if len(rows) < _LEAST_ROWS or self.partial or self.feature_weights is not None:
-            return {"n_leading": 0}
+            return _ALL_FEATURES
         found = self._leading.get(dtype)
         if found is None:
-            found = {"n_leading": 0}
-            if self.directions is None:
-                self.directions = directions_for(self.centers, self.distortion)
-            if self.directions is not None:
+            found = _ALL_FEATURES
+            if exclude_centers(self.centers, self.distortion):
                 some = some_rows(rows)
-                z = some if coordinates is None else coordinates.to_model(some)
-                fields = self.fields(dtype)
-                factors, norms = fields["factors"], fields["norms"][: len(self.centers)]
-                found |= fields_of_directions(factors, norms, self.directions, z)
+                found = found | self._excluding(
+                    dtype, some if coordinates is None else coordinates.to_model(some)
+                )
             self._leading[dtype] = found
         return found
+
+    def _excluding(self, dtype: np.dtype, rows: NDArray) -> dict[str, Any]:
+        """Return the fields that save most time on some rows in the model's coordinates."""
+        fields = self.fields(dtype)
+        factors, norms = fields["factors"], fields["norms"][: len(self.centers)]
+        found = fields_of_rounded(factors, norms, rows)
+        if found:
+            return found
+        if self.directions is None:
+            self.directions = principal_directions(self.centers)
+        return fields_of_directions(factors, norms, self.directions, rows)
 
 
 def share_in_doubt(
@@ -226,7 +241,7 @@ def block_sums(
         **LIMITS[dtype],
         **frame,
         **prepared.fields(dtype),
-        **(prepared.leading(dtype, rows, coordinates) if hard and is_plain else {"n_leading": 0}),
+        **(prepared.leading(dtype, rows, coordinates) if hard and is_plain else _ALL_FEATURES),
         **found,
     }
     entry = "hard_sums" if assigned else "soft_sums"

@@ -1,9 +1,10 @@
 """Load the compiled loops, and check every array before its address is passed to them.
 
 The loops are C++ in `src`, compiled for several instruction sets when the package is installed;
-`src/loops.h` is their interface. The environment variable `DASKMM_LOOPS` chooses `baseline`, `avx2`
-or `avx512` (by default the highest that the processor has), or `numpy` for the definitions in
-`daskmm.numerics`, which are also used if no library could be compiled.
+`src/loops.h` is their interface. The environment variable `DASKMM_LOOPS` chooses `baseline`,
+`avx2`, `avx512` or `amx`, which is AVX-512 with products in tiles (by default the highest that the
+processor has), or `numpy` for the definitions in `daskmm.numerics`, which are also used if no
+library could be compiled.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-LEVELS = ("baseline", "avx2", "avx512")
+LEVELS = ("baseline", "avx2", "avx512", "amx")
 _OUT_OF_MEMORY, _NOT_FINITE = 1, 2
 _SUFFIX = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
 _REMEDY = (
@@ -169,6 +170,11 @@ def level() -> int:
     assert library is not None
     highest, wanted = library.daskmm_highest_level(), os.environ.get("DASKMM_LOOPS", "")
     return min(highest, LEVELS.index(wanted)) if wanted else highest
+
+
+def rounded_products() -> int:
+    """Return the field `rounded` of `src/loops.h` that makes hard steps fastest."""
+    return 2 if available() and LEVELS[level()] == "amx" else 0
 
 
 def file() -> Path:

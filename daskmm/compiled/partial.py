@@ -4,8 +4,11 @@ Hard steps with many centres and features spend their time on products of all ro
 centres. Products along the leading q of p orthonormal directions, and the norms of what remains,
 bound every distance from below by Cauchy–Schwarz. A centre whose bound exceeds the distance to
 another centre cannot be the nearest, so its distance is not computed (`src/partial.hpp`). The
-directions are the principal ones of the centres, and q is chosen on a few rows. Labels and sums do
-not depend on either.
+directions are the principal ones of the centres, and q is chosen on a few rows.
+
+Some processors compute products of bfloat16 many times as fast as those of float32. Rows and
+centres in float32 are rounded there, and what rounding loses bounds the distances
+(`src/rounded.hpp`). Labels and sums do not depend on any of this.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm.compiled import library
 from daskmm.numerics.distances import product_rounding
 from daskmm.numerics.distortions.base import Distortion
 
@@ -27,6 +31,8 @@ _ROWS, _SHARES = 64, (1 / 8, 3 / 16, 1 / 4, 5 / 16, 3 / 8, 1 / 2)
 # Assumed times. A distance that is computed alone takes _FULL times as long as in a product of all
 # pairs. The test of a pair's bound takes as long as _TEST features of the pair in such a product.
 _FULL, _TEST = 4.0, 16.0
+# The time of all products of bfloat16 and the share of a number that they lose.
+_ROUNDED, _LOST = 0.1, 1 / 600
 # Partial distances are used if they promise to take at most this share of the time.
 _WORTH = 0.9
 # Features come in groups of eight.
@@ -45,12 +51,33 @@ def principal_directions(centers: FloatArray) -> NDArray[np.float32]:
     return np.ascontiguousarray(vectors[:, ::-1].T[:n_directions], dtype=np.float32)
 
 
-def directions_for(centers: FloatArray, distortion: Distortion) -> NDArray[np.float32] | None:
-    """Return the directions of steps from some centres; None for few centres or features."""
+def exclude_centers(centers: FloatArray, distortion: Distortion) -> bool:
+    """Return whether partial distances are tried: not for few centres or features."""
     k, p = centers.shape
-    if k < LEAST_CENTERS or p < LEAST_FEATURES or not distortion.squared:
+    return k >= LEAST_CENTERS and p >= LEAST_FEATURES and distortion.squared
+
+
+def directions_for(centers: FloatArray, distortion: Distortion) -> NDArray[np.float32] | None:
+    """Return the directions of steps from some centres; None if steps hardly need any."""
+    if not exclude_centers(centers, distortion) or library.rounded_products():
         return None
     return principal_directions(centers)
+
+
+def fields_of_rounded(factors: NDArray, norms: NDArray, rows: NDArray) -> dict[str, Any]:
+    """Return fields of `src/loops.h` for products of bfloat16; none if these save no time.
+
+    The parameters are those of `fields_of_directions`.
+    """
+    rounded = library.rounded_products()
+    if not rounded or factors.dtype != np.float32:
+        return {}
+    offset = factors.mean(axis=0)
+    z, about = rows.astype(np.float32) + 0.5 * offset, factors - offset
+    scores = z @ factors.T + norms
+    lost = 2.0 * _LOST * np.linalg.norm(z, axis=1)[:, None] * np.linalg.norm(about, axis=1)
+    near = float((scores - lost <= scores.min(axis=1)[:, None]).mean())
+    return {"rounded": rounded} if _ROUNDED + _FULL * near < _WORTH else {}
 
 
 def fields_of_directions(

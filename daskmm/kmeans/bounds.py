@@ -24,6 +24,7 @@ from daskmm.compiled import dispatch, library
 from daskmm.compiled.bounds import DOUBT, Moves, Moving, add_moves, update_nearest
 from daskmm.compiled.labels import choose_directions, nearest_listed
 from daskmm.compiled.layout import SCORED
+from daskmm.compiled.partial import exclude_centers
 from daskmm.data.blocks import Block, Layout
 from daskmm.engine.threads import one_blas_thread, run_on_threads
 from daskmm.kmeans.assignment import labels_of
@@ -313,7 +314,7 @@ class KeptBounds:
         if start.bounds is None or (listed and start.bounds.lists is None):
             start.bounds = Bounds.of(self._n_rows, listed)
         # Partial distances exclude more centres than the bounds of the step before do.
-        afresh = listed or state.directions is not None
+        afresh = listed or exclude_centers(state.centers, state.distortion)
         start.bounds.expect(state.prepared, near=listed and state.near, afresh=afresh)
         return start
 

@@ -9,8 +9,8 @@ from _local import ROOT
 from daskmm.compiled import library
 
 _loops = library._library()
-# The instruction sets that this processor has.
-LEVELS = library.LEVELS[: _loops.daskmm_highest_level() + 1 if _loops else 1]
+# The instruction sets of this processor for which the loops are compiled.
+LEVELS = library.LEVELS[: min(_loops.daskmm_highest_level() + 1, 3) if _loops else 1]
 
 
 def pytest_generate_tests(metafunc):

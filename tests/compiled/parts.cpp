@@ -1,6 +1,6 @@
 // Parts of the loops as functions of C, which test_parts.py compiles and calls. Arrays have room for
 // whole vectors.
-#include "products.hpp"
+#include "rounded.hpp"
 
 #define PART extern "C" __attribute__((visibility("default")))
 
@@ -50,4 +50,28 @@ PARTS(float)
 PARTS(double)
 PART void exp_negative_double(const double* x, Index n, double* out) {
   for_vectors<double>(n, [&](Index i, int) { store(out + i, exp_negative(load(x + i))); });
+}
+
+// Lower bounds of −2 zᵀθ + ‖θ‖² (centre, row) from products of rounded numbers.
+PART void rounded_bounds_float(float* z, Index n, const float* factors, Index k, Index p, Index rounded,
+                               float* norms, float* bounds) {
+  struct {
+    float *z, *norms;
+  } const rows{z, norms};
+  Step a{};
+  a.p = p, a.k = k, a.tile = rounded_up(n, WIDTH<float>), a.rounded = rounded, a.factors = factors;
+  Rounded by(a);
+  float* lines;
+  Memory memory;
+  memory.allocate([&](Memory& m) { by.place(m), m(rounded_up(k, TILE_SIDE) * a.tile, lines); });
+  by.begin(), by.prepare(rows, 0.0f, n), by.products(0, k, lines, n);
+  for (Index i = 0; i < n; i++) {
+    by.choose(i);
+    for (Index j = 0; j < k; j++) {
+      // The product of one row and one centre is that of all, up to the order of the sums.
+      const float product = lines[j * a.tile + i], both = by.remainders[i] * by.rests[j];
+      const bool same = __builtin_fabsf(by.product(j) - product) <= 1e-4f * both * float(p);
+      bounds[j * n + i] = same ? product + by.norms[j] - both - by.shift(i) : __builtin_nanf("");
+    }
+  }
 }

@@ -1,4 +1,4 @@
-"""Nearest centres by partial distances beside all distances, and by the definition."""
+"""Nearest centres by partial or rounded distances beside all distances, and by the definition."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiled._blocks import identity, placed
-from daskmm.compiled import dispatch, partial
+from daskmm.compiled import dispatch, layout, library, partial
 from daskmm.compiled.dispatch import PreparedCenters, block_sums
 from daskmm.compiled.labels import nearest_centers
 from daskmm.kmeans.assignment import labels_of
@@ -18,13 +18,22 @@ from daskmm.numerics.rows import Coordinates
 SETTINGS = settings(max_examples=n_examples(200), derandomize=True, database=None, deadline=None)
 
 
-@pytest.fixture(autouse=True)
-def small(monkeypatch):
+# Values of `rounded` in `src/loops.h`.
+ROUNDED = {"directions": 0, "rounded": 1, "tiles": 2}
+
+
+@pytest.fixture(autouse=True, params=ROUNDED)
+def rounded(request, monkeypatch):
     """Partial distances also of few centres, features and rows, whether they save time or not."""
+    if request.param == "tiles" and library.rounded_products() != ROUNDED["tiles"]:
+        pytest.skip("this processor has no tiles, or the environment does not want them")
+    monkeypatch.setattr(library, "rounded_products", lambda: ROUNDED[request.param])
     monkeypatch.setattr(partial, "LEAST_CENTERS", 2)
     monkeypatch.setattr(partial, "LEAST_FEATURES", 16)
     monkeypatch.setattr(dispatch, "_LEAST_ROWS", 1)
+    monkeypatch.setattr(layout, "_FEW_ROWS", 1)
     monkeypatch.setattr(partial, "_WORTH", np.inf)
+    return ROUNDED[request.param]
 
 
 def without_directions(rows, coordinates, centers):
@@ -53,10 +62,15 @@ def tables(draw):
         rows, centers = np.rint(rows), np.rint(centers)  # exact ties
     if draw(st.booleans()):
         centers[rng.integers(k, size=k // 2)] = centers[0]  # twins
+    if draw(st.booleans()):
+        centers[0], rows[-1] = 1e3, -1e3  # far from the others
+    unit = draw(st.sampled_from([1e-6, 1.0, 1.0, 1e5]))
+    rows, centers = unit * rows, unit * centers
     offset = draw(st.sampled_from([0.0, 3.0, 1e4]))
     dtype = draw(st.sampled_from(["f4", "f8", "i2"]))
     coordinates = Coordinates(np.full(p, np.floor(offset)), np.ones(p))
-    return (rows + offset).astype(dtype), coordinates, centers
+    rows = rows + offset
+    return (np.clip(rows, -3e4, 3e4) if dtype == "i2" else rows).astype(dtype), coordinates, centers
 
 
 @SETTINGS
@@ -99,7 +113,7 @@ def embedded(n=3000, p=96, k=300, dtype="f4"):
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
-def test_sums_are_bit_for_bit_those_of_all_distances(dtype):
+def test_sums_are_bit_for_bit_those_of_all_distances(dtype, rounded):
     rows, centers = embedded(dtype=dtype)
     results = []
     for least in (2, 10**9):
@@ -108,7 +122,9 @@ def test_sums_are_bit_for_bit_those_of_all_distances(dtype):
             prepared = PreparedCenters(centers)
             results.append(block_sums(rows, None, identity(96), prepared, -np.inf, 16))
             fields = prepared.leading(np.dtype(dtype), rows, None)
-        assert (fields["n_leading"] > 0) == (least == 2)
+        used = (fields["n_leading"] > 0, fields["rounded"])
+        by_rounded = rounded if dtype == "f4" else 0
+        assert used == ((not by_rounded, by_rounded) if least == 2 else (False, 0))
     for mine, theirs in zip(*results, strict=True):
         np.testing.assert_array_equal(mine, theirs)
 
@@ -153,7 +169,8 @@ def test_weights_and_missing_values_get_all_distances():
     weighted = PreparedCenters(centers, np.full(96, 0.5))
     holes = PreparedCenters(centers, partial=True)
     for prepared in (weighted, holes):
-        assert prepared.leading(np.dtype("f4"), rows, None)["n_leading"] == 0
+        fields = prepared.leading(np.dtype("f4"), rows, None)
+        assert (fields["n_leading"], fields["rounded"]) == (0, 0)
 
 
 def test_a_row_that_is_not_finite_is_refused():

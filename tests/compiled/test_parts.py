@@ -11,6 +11,8 @@ import math
 import numpy as np
 import pytest
 
+from daskmm.compiled import library
+
 KINDS = (np.float32, np.float64)
 LOWEST = {np.float32: -126.0, np.float64: -1000.0}
 GROUP = 3  # vectors per panel
@@ -207,6 +209,41 @@ def test_products_of_a_group_of_centers_are_sums_of_products(
     expected = factors.astype(float) @ rows.astype(float).T + (2.0 if add else 0.0)
     found = d[:n_centers, :n_rows]
     np.testing.assert_allclose(found, expected[:n_centers], rtol=0, atol=10 * (p + 2) * eps(kind))
+
+
+def bfloat16(x):
+    """Numbers of float32 rounded to 8 digits to base 2, to nearest even."""
+    unit = np.exp2(np.floor(np.log2(np.maximum(np.abs(x), 1e-300))) - 7)
+    return np.round(x / unit) * unit
+
+
+@pytest.mark.parametrize("how", [1, 2])
+@pytest.mark.parametrize(
+    ("n_rows", "k", "p"), [(1, 1, 1), (7, 5, 31), (50, 33, 32), (101, 40, 65), (160, 17, 384)]
+)
+@pytest.mark.parametrize("offset", [0.0, 100.0])
+def test_rounded_products_bound_distances_from_below(parts, n_rows, k, p, how, offset):
+    if how > max(1, library.rounded_products()):
+        pytest.skip("this processor has no tiles")
+    rng = np.random.default_rng(p)
+    centers = (rng.normal(size=(k, p)) * 2.0 ** rng.integers(-9, 9, size=p)).astype(np.float32)
+    centers += np.float32(offset)
+    rows = np.zeros((n_rows + 64, p), np.float32)
+    rows[:n_rows] = centers[rng.integers(k, size=n_rows)] * rng.normal(size=(n_rows, 1))
+    norms, bounds = np.empty(n_rows + 64, np.float32), np.empty((k, n_rows), np.float32)
+    factors = -2.0 * centers
+    parts("rounded_bounds", np.float32, rows, n_rows, factors, k, p, how, norms, bounds)
+    z, centers = rows[:n_rows].astype(float), centers.astype(float)
+    scores = (-2.0 * z @ centers.T + (centers**2).sum(axis=1)).T
+    np.testing.assert_allclose(norms[:n_rows], (z**2).sum(axis=1), rtol=1e-5)
+    about, around = z - centers.mean(axis=0), centers - centers.mean(axis=0)
+    lengths = [np.linalg.norm(x, axis=1) for x in (about, around)]
+    lost = [np.linalg.norm(x - bfloat16(x), axis=1) for x in (about, around)]
+    errors = 2.0 * (np.outer(lost[1], lengths[0]) + np.outer(lengths[1], lost[0]))
+    # Squared norms in float32 are rounded.
+    rounding = 1e-5 * ((z**2).sum(axis=1) + (centers**2).sum(axis=1)[:, None] + lengths[0] ** 2)
+    assert (bounds <= scores + rounding).all()
+    assert (bounds >= scores - 2.5 * errors - rounding).all()
 
 
 @each_kind

@@ -1,9 +1,26 @@
 // The public entries: each calls the loops of the wanted instruction set.
 #include "loops.h"
+#include "tiles.hpp"
+#if HAVE_TILES
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
-// Levels: 0 baseline, 1 AVX2 with FMA, 2 AVX-512 (F, DQ, BW, VL).
+// Levels: 0 baseline, 1 AVX2 with FMA, 2 AVX-512 (F, DQ, BW, VL), 3 AVX-512 and tiles of AMX.
 #if defined(__x86_64__) && !defined(DASKMM_EMULATED_AVX512)
 #include <cpuid.h>
+
+// Tiles, and products of bfloat16 in them.
+static const unsigned TILES = 1u << 24 | 1u << 22;
+// Ask for the state of the tiles, for all threads of the process; Linux does not give it unasked.
+static bool may_use_tiles() {
+#if HAVE_TILES
+  const int request = 0x1023, tile_data = 18;
+  return syscall(SYS_arch_prctl, request, tile_data) == 0;
+#else
+  return false;
+#endif
+}
 
 // __builtin_cpu_supports is not used: it answers no to everything where Zig has linked the library.
 static int highest_level() {
@@ -15,7 +32,8 @@ static int highest_level() {
   const bool saves_ymm = (low & 0x6) == 0x6, saves_zmm = (low & 0xe6) == 0xe6;
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !saves_ymm || !(b >> 5 & 1)) return 0;
   const unsigned needed = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;
-  return saves_zmm && (b & needed) == needed ? 2 : 1;
+  if (!saves_zmm || (b & needed) != needed) return 1;
+  return (d & TILES) == TILES && (low & 0x60000) == 0x60000 && may_use_tiles() ? 3 : 2;
 }
 
 #define ENTRY(name, Type)                                                \
@@ -23,7 +41,7 @@ static int highest_level() {
   extern "C" int daskmm_##name##_avx2(const Type*);                      \
   extern "C" int daskmm_##name##_avx512(const Type*);                    \
   extern "C" DASKMM_PUBLIC int daskmm_##name(int level, const Type* a) { \
-    return level == 2   ? daskmm_##name##_avx512(a)                      \
+    return level >= 2   ? daskmm_##name##_avx512(a)                      \
            : level == 1 ? daskmm_##name##_avx2(a)                        \
                         : daskmm_##name##_baseline(a);                   \
   }

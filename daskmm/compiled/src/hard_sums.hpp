@@ -25,10 +25,10 @@ template <class R, class T> struct Search : Tile<R, T> {
 
   void find(Index start, const R* input, Index b) {
     for (Index q = 0; q < b * p; q++) Base::z[q] = T(exact[q]);
-    Base::prepare(start, b);
+    if (!leading.rounded) Base::prepare(start, b);
     for (Index i = 0; i < rows; i++) smallest[i] = second[i] = T(INFINITE), nearest[i] = 0;
     nearby.begin();
-    if (leading.q) return leading.find(*this, a.guesses ? a.guesses + start : nullptr, b);
+    if (leading.active) return leading.find(*this, a.guesses ? a.guesses + start : nullptr, b);
     for (Index j = 0; j < k; j += 2) {
       Base::products(j, input, b);
       compare_pair<T, true>(d + j * rows, rows, j, norms_of_centers + j, smallest, second, nearest, b);
@@ -66,14 +66,13 @@ template <class R, class T> struct Search : Tile<R, T> {
     return coordinates.divergence(input + i * p, center, a.w);
   }
   // Find the nearest of the centres whose distance by products is not above `limit`.
-  T decide(const R* input, Index i, T limit) const {
+  T decide(const R* input, Index i, T limit) {
     double least = INFINITE;
     Index found = 0;
-    if (leading.q) leading.restore(d, i);
+    if (leading.active) leading.restore(d, i);
     for (Index j = 0; j < k; j++) {
-      T bound = (leading.q ? leading.product(d, i, j) : d[j * rows + i]) + norms_of_centers[j];
-      if (leading.q) bound -= leading.remainders[i] * leading.rests[j], limit = leading.limits[i];
-      if (bound > limit) continue;
+      if (leading.active ? leading.excludes(d, i, j) : d[j * rows + i] + norms_of_centers[j] > limit)
+        continue;
       const double distance = exact_distance(input, i, j);
       if (distance < least) least = distance, found = j;
     }
@@ -168,8 +167,8 @@ template <class R, class T> struct NearestCenters : Search<R, T> {
       const double norm = double(Base::norms[i]);
       double other = double(second[i]) + norm;
       // Centres that partial distances excluded are at least as far as the row's limit.
-      if (Base::leading.q && double(Base::leading.limits[i]) + norm < other)
-        other = double(Base::leading.limits[i]) + norm;
+      if (Base::leading.active && double(Base::leading.limit(i)) + norm < other)
+        other = double(Base::leading.limit(i)) + norm;
       a.others[at] = other < INFINITE ? other - a.rounding * (3.0 * norm + 2.0 * other) : other;
     }
     return true;

@@ -1,8 +1,9 @@
 // Partial distances: products along a few leading directions exclude most centres of a row exactly.
 // With y = Q z along the directions, and by Cauchy–Schwarz for the rest of the row,
 // −2 zᵀθ ≥ −2 yᵀ(Qθ) − 2 ‖z − Qᵀy‖ ‖θ − QᵀQθ‖.
+// Products of rows and centres rounded to bfloat16 exclude more, where a processor has these.
 #pragma once
-#include "tile.hpp"
+#include "rounded.hpp"
 
 namespace {
 
@@ -104,40 +105,34 @@ template <class T, bool SECOND> INLINE void compare_pair(const T* line, Index ro
   });
 }
 
-// The search of a tile's nearest centres by partial distances.
-template <class T> struct Leading {
-  // Bounds of distances are lowered by this many times the rounding of a product.
-  static constexpr T SLACK = 8;
-  // Given guesses, the products of this many centres are in the cache at a time; otherwise all are.
-  static constexpr Index CHUNK = 512;
-
+// Products along leading directions, and what these lack.
+template <class T> struct Directions {
+  static constexpr bool NEARLY_EXACT = false;  // centres near a row are listed by their distances
   const Step& a;
   const Index p = a.p, k = a.k, q = a.n_leading, rows = a.tile;
-  const T *const basis = (const T*)a.basis, *const rests = (const T*)a.rests;
+  const T *const basis = (const T*)a.basis, *const norms = (const T*)a.norms,
+                 *const rests = (const T*)a.rests;
   T* factors;         // centres along the directions, padded to whole groups
   T *y, *remainders;  // panels of rows along the directions, and the norms of their remainders
-  T *first, *limits;  // the first candidate, and the largest bound that does not exclude a centre
-  T* own;  // a row along the directions
-  int32_t* listed;
+  T* own;             // a row along the directions
 
-  explicit Leading(const Step& a) : a(a) {}
+  explicit Directions(const Step& a) : a(a) {}
   void place(Memory& memory) {
     memory(rounded_up(k, CENTERS) * q, factors), memory(rows * q, y), memory(q, own);
-    memory(q ? rows : 0, remainders, first, limits), memory(q ? rows + LENGTH<T> : 0, listed);
+    memory(q ? rows : 0, remainders);
   }
   void begin() {
     if (q) memcpy(factors, a.leading, size_t(k) * q * sizeof(T));
   }
-
-  // Write panels of the rows along the directions; `norms` are the squared norms of the rows.
-  void rotate(const T* panels, Index height, const T* norms, Index b) {
+  // Write panels of the rows along the directions; `slack` exceeds the rounding of squared norms.
+  template <class Search> void prepare(const Search& s, T slack, Index b) {
     for (Index i = 0; i < b; i += WIDTH<T>) {
       T* out = y + i * q;
       for (Index c = 0; c < q; c += AT_ONCE)
-        multiply_panel<T, AT_ONCE, GROUP>(basis + c * p, p, panels + i * height, WIDTH<T>, p,
+        multiply_panel<T, AT_ONCE, GROUP>(basis + c * p, p, s.panels + i * s.height, WIDTH<T>, p,
                                           out + c * WIDTH<T>, WIDTH<T>);
       for (int v = 0; v < GROUP; v++) {
-        Vector<T> rest = load(norms + i + v * LENGTH<T>) * T(1.0 + SLACK * a.rounding);
+        Vector<T> rest = load(s.norms + i + v * LENGTH<T>) * (T(1) + slack);
         for (Index c = 0; c < q; c++) {
           const Vector<T> x = load(out + c * WIDTH<T> + v * LENGTH<T>);
           rest -= x * x;
@@ -147,49 +142,107 @@ template <class T> struct Leading {
       }
     }
   }
-  T limit_of(T smallest, T norm) const {
-    return smallest + T(SLACK * a.rounding) * (T(3) * norm + T(2) * (smallest + norm) + T(a.slack));
+  T shift(Index) const { return T(0); }
+  // Write the products of some centres with all rows along the directions.
+  void products(Index from, Index end, T* lines, Index b) const {
+    for (Index j = from; j < end; j += CENTERS)
+      panel_products<T, false>(factors + j * q, q, y, q, b, lines + (j - from) * rows, rows, k - j);
+  }
+  void choose(Index i) {
+    const T* panel = y + i / WIDTH<T> * WIDTH<T> * q + i % WIDTH<T>;
+    for (Index c = 0; c < q; c++) own[c] = panel[c * WIDTH<T>];
+  }
+  // Return the product of the j-th centre with the chosen row along the directions.
+  T product(Index j) const {
+    const T* const row[1] = {own};
+    T found[1];
+    dots<T, 1>(row, factors + j * q, q, found);
+    return found[0];
+  }
+};
+
+// The search of a tile's nearest centres by partial distances.
+template <class T> struct Leading {
+  // Bounds of distances are lowered by this many times the rounding of a product.
+  static constexpr T SLACK = 8;
+  // The products of this many centres are in the cache at a time, unless those of all fit into it.
+  static constexpr Index CHUNK = 512, FIT = 1 << 18;
+
+  const Step& a;
+  const Index p = a.p, k = a.k, rows = a.tile;
+  const bool rounded = a.rounded && sizeof(T) == sizeof(float), active = rounded || a.n_leading;
+  const Index chunk = a.guesses || (rounded && k * rows > FIT) ? CHUNK : k;
+  const T* const factors = (const T*)a.factors;
+  Directions<T> directions{a};
+  Rounded of_rounded{a};
+  T *first, *least;  // the candidate whose partial distance is least, and that distance
+  T* limits;         // the largest bound that does not exclude a centre
+  int32_t* listed;
+
+  explicit Leading(const Step& a) : a(a) {}
+  void place(Memory& memory) {
+    directions.place(memory);
+    if (rounded) of_rounded.place(memory);
+    memory(active ? rows : 0, first, least, limits), memory(active ? rows + LENGTH<T> : 0, listed);
+  }
+  void begin() {
+    directions.begin();
+    if (rounded) of_rounded.begin();
+  }
+  // Call `use` with the products that are in use.
+  template <class Use> INLINE auto with_products(Use use) {
+    if constexpr (sizeof(T) == sizeof(float))
+      if (rounded) return use(of_rounded);
+    return use(directions);
   }
 
   // Write each row's smallest score and its centre, and the second smallest among compared centres.
   template <class Search> void find(Search& s, const int32_t* guesses, Index b) {
-    rotate(s.panels, s.height, s.norms, b);
-    for (Index i = 0; i < rows; i++) s.smallest[i] = T(INFINITE), first[i] = 0, limits[i] = -T(INFINITE);
-    const T* norms = s.norms_of_centers;
-    if (guesses)
-      for (Index i = 0; i < b; i++) first[i] = T(guesses[i]);
-    else  // the centre that would be nearest if the remainders were orthogonal
-      for (Index j = 0; j < k; j += 2) {
-        if (j % CENTERS == 0) products(j, s.d + j * rows, b);
-        compare_pair<T, false>(s.d + j * rows, rows, j, norms + j, s.smallest, nullptr, first, b);
-      }
-    for (Index i = 0; i < b; i++) {
-      const Index j = Index(first[i]);
-      const T* const row[1] = {s.z + i * p};
-      T found[1];
-      dots<T, 1>(row, s.factors + j * p, p, found);
-      s.nearest[i] = first[i], s.smallest[i] = found[0] + norms[j];
-      if (s.nearby.size) s.nearby.insert(i, s.smallest[i], j);
-      limits[i] = limit_of(s.smallest[i], s.norms[i]);
+    with_products([&](auto& by) { find_by(by, s, guesses, b); });
+  }
+  template <class By, class Search> void find_by(By& by, Search& s, const int32_t* guesses, Index b) {
+    by.prepare(s, T(SLACK * a.rounding), b);
+    for (Index i = 0; i < rows; i++) limits[i] = i < b ? T(INFINITE) : -T(INFINITE);
+    for (Index i = 0; guesses && i < b; i++) {
+      first[i] = T(guesses[i]);
+      const int32_t at[1] = {int32_t(i)};
+      compare<1>(by, s, guesses[i], at, 1);
     }
-    const Index chunk = guesses ? CHUNK : k;
     for (Index from = 0; from < k; from += chunk) {
       const Index end = k - from < chunk ? k : from + chunk;
-      for (Index j = from; guesses && j < end; j += CENTERS) products(j, s.d + (j - from) * rows, b);
+      by.products(from, end, s.d, b);
+      if (By::NEARLY_EXACT && s.nearby.size)
+        for (Index j = from; j < end; j++) s.nearby.insert_line(j, s.d + (j - from) * rows, by.norms[j], b);
+      if (!guesses) compare_first(by, s, from, end, b);
       for (Index i = 0; i < b; i++) {  // the first candidate is not compared again
         const Index j = Index(first[i]);
         if (from <= j && j < end) s.d[(j - from) * rows + i] = T(INFINITE);
       }
       for (Index j = from; j < end; j++) {
-        const Index n = list(s.d + (j - from) * rows, remainders, limits, norms[j], rests[j], b, listed);
-        for (Index at = 0; at < n; at += 4) compare(s, j, norms[j], listed + at, n - at < 4 ? n - at : 4);
+        const T* line = s.d + (j - from) * rows;
+        const Index n = list(line, by.remainders, limits, by.norms[j], by.rests[j], b, listed);
+        for (Index at = 0; at < n; at += 4) compare<4>(by, s, j, listed + at, n - at < 4 ? n - at : 4);
       }
     }
   }
-  // Write the products of the centres from the j-th on with all rows along the directions.
-  INLINE void products(Index j, T* lines, Index b) const {
-    panel_products<T, false>(factors + j * q, q, y, q, b, lines, rows, k - j);
+  // Compare each row with the centre whose partial distance is least, unless the bound excludes it.
+  template <class By, class Search>
+  INLINE void compare_first(By& by, Search& s, Index from, Index end, Index b) {
+    for (Index i = 0; i < rows; i++) least[i] = T(INFINITE), first[i] = T(from);
+    for (Index j = from; j < end; j += 2)
+      compare_pair<T, false>(s.d + (j - from) * rows, rows, j, by.norms + j, least, nullptr, first, b);
+    for (Index i = 0; i < b; i++) {
+      const Index j = Index(first[i]);
+      const int32_t at[1] = {int32_t(i)};
+      if (!(least[i] - by.remainders[i] * by.rests[j] > limits[i])) compare<1>(by, s, j, at, 1);
+    }
   }
+  T limit_of(T smallest, T norm) const {
+    return smallest + T(SLACK * a.rounding) * (T(3) * norm + T(2) * (smallest + norm) + T(a.slack));
+  }
+  // Return the largest score that does not exclude a centre from being the nearest to a row.
+  T limit(Index i) const { return limits[i] - (rounded ? of_rounded.shift(i) : T(0)); }
+
   // List the rows for which the bound does not exclude a centre.
   static INLINE Index list(const T* __restrict line, const T* __restrict remainders,
                            const T* __restrict limits, T norm, T rest, Index b, int32_t* __restrict listed) {
@@ -210,34 +263,33 @@ template <class T> struct Leading {
     }
     return n;
   }
-  // Prepare `product` for a row. The first candidate counts again in a tie.
-  void restore(T* d, Index i) const {
-    const T* panel = y + i / WIDTH<T> * WIDTH<T> * q + i % WIDTH<T>;
-    if (a.guesses)
-      for (Index c = 0; c < q; c++) own[c] = panel[c * WIDTH<T>];
+  // Prepare `excludes` for a row. The first candidate counts again in a tie.
+  void restore(T* d, Index i) {
+    if (chunk < k) with_products([&](auto& by) { by.choose(i); });
     else d[Index(first[i]) * rows + i] = -T(INFINITE);
   }
-  // Return the product of the j-th centre with that row along the directions.
-  T product(const T* d, Index i, Index j) const {
-    if (!a.guesses) return d[j * rows + i];
-    const T* const row[1] = {own};
-    T found[1];
-    dots<T, 1>(row, factors + j * q, q, found);
-    return found[0];
+  // Return whether the bound excludes the j-th centre from being the nearest to that row.
+  bool excludes(const T* d, Index i, Index j) {
+    return with_products([&](auto& by) {
+      const T product = chunk < k ? by.product(j) : d[j * rows + i];
+      return product + by.norms[j] - by.remainders[i] * by.rests[j] > limits[i];
+    });
   }
-  template <class Search> INLINE void compare(Search& s, Index j, T norm, const int32_t* some, Index n) {
-    const T* row[4];
-    T found[4];
-    for (Index at = 0; at < 4; at++) row[at] = s.z + some[at < n ? at : 0] * p;
-    dots<T, 4>(row, s.factors + j * p, p, found);
+  // Compare up to N rows with the j-th centre.
+  template <int N, class By, class Search>
+  INLINE void compare(By& by, Search& s, Index j, const int32_t* some, Index n) {
+    const T *row[N], norm = s.norms_of_centers[j];
+    T found[N];
+    for (Index at = 0; at < N; at++) row[at] = s.z + some[at < n ? at : 0] * p;
+    dots<T, N>(row, factors + j * p, p, found);
     for (Index at = 0; at < n; at++) {
       const Index i = some[at];
       const T x = found[at] + norm;
-      if (s.nearby.size) s.nearby.insert(i, x, j);
+      if (!By::NEARLY_EXACT && s.nearby.size) s.nearby.insert(i, x, j);
       if (x < s.smallest[i]) {
         s.second[i] = s.smallest[i] < s.second[i] ? s.smallest[i] : s.second[i];
         s.smallest[i] = x, s.nearest[i] = T(j);
-        limits[i] = limit_of(x, s.norms[i]);
+        limits[i] = limit_of(x, s.norms[i]) + by.shift(i);
       } else if (x < s.second[i]) s.second[i] = x;
     }
   }

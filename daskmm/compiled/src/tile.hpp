@@ -2,6 +2,7 @@
 // cache between the products that make them and those that use them.
 #pragma once
 #include "products.hpp"
+#include "tiles.hpp"
 #include "rows.hpp"
 
 namespace {
@@ -19,7 +20,7 @@ template <class R, class T> struct Tile : Entry {
   const Step& a;
   const Index p = a.p, k = a.k, rows = a.tile;  // number of rows of a whole tile
   const Index height = rounded_up(p, SIDE<T>);  // height of panels
-  const Index n_lines = rounded_up(k, CENTERS);
+  const Index n_lines = rounded_up(k, a.rounded ? TILE_SIDE : CENTERS);
   const bool holes = a.observed != nullptr;
   const T *const norms_of_centers = (const T*)a.norms, *const reaches = (const T*)a.reaches;
   T *z, *held;              // rows in the model's coordinates; 1 where a value is not missing
@@ -33,13 +34,14 @@ template <class R, class T> struct Tile : Entry {
   void place(Memory& memory) {
     // Squares are read beyond the last row, and vectors beyond the last feature.
     const Index size = (rows + 16) * p + 64;
-    memory(size, z), memory(rows * height, panels), memory(n_lines * rows, d), memory(rows, norms);
+    memory(size, z), memory(a.rounded ? 0 : rows * height, panels), memory(n_lines * rows, d),
+        memory(rows, norms);
     memory(holes ? size : 0, held), memory(holes ? rows * height : 0, held_panels);
-    memory(n_lines * p, factors), memory(holes ? n_lines * p : 0, constants), memory(p, w);
+    memory(a.rounded ? 0 : n_lines * p, factors), memory(holes ? n_lines * p : 0, constants), memory(p, w);
   }
   void begin() {
     for (Index f = 0; f < p; f++) w[f] = T(a.w[f]);
-    memcpy(factors, a.factors, size_t(k) * p * sizeof(T));
+    if (!a.rounded) memcpy(factors, a.factors, size_t(k) * p * sizeof(T));
     if (holes) memcpy(constants, a.constants, size_t(k) * p * sizeof(T));
   }
   // Transpose b rows, from `start` on, and compute the terms that their distances share.
