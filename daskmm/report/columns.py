@@ -234,6 +234,7 @@ class _Column:
         starts = {"mean": f"a mean {self.name} of", "share": f"{self.name} in"}
         starts |= {each: f"a {each} with {self.name} of" for each in ("centre", "direction")}
         starts["mean without weights"] = starts["mean"]
+        starts["estimated mean"] = f"an estimated mean {self.name} of"
         starts["mean of sampled rows"] = f"sampled rows with a mean {self.name} of"
         found = Profile(self.name, what, texts, overall, [], notes or [""] * len(texts), **drawn)
         start = starts.get(what, self.name)

@@ -13,8 +13,10 @@ from daskmm.plot.figures import cluster_means
 
 FloatArray = NDArray[np.float64]
 
-# The reports' names for means of a sample of the rows, and of all rows if the fit had weights.
+# The reports' names for means of a sample of the rows, of all rows if the fit had weights, and of a
+# mixture that estimates missing values.
 _OF_SAMPLE, _WITHOUT_WEIGHTS = "mean of sampled rows", "mean without weights"
+_ESTIMATED = "estimated mean"
 # A cluster has a mean of sampled rows if there are at least this many.
 _LEAST_ROWS = 10
 # Largest share of the rows that rounding may put into other clusters.
@@ -40,7 +42,8 @@ class Sampled(NamedTuple):
 class Means:
     """Means of the features, in the input's units; a mixed column may have several features."""
 
-    # "mean", "mean of sampled rows", "mean without weights", "centre" or "direction".
+    # "mean", "mean of sampled rows", "mean without weights", "estimated mean", "centre" or
+    # "direction".
     what: str
     # Means of the clusters; NaN where a cluster has no value, (n_clusters, n_features).
     clusters: FloatArray
@@ -118,6 +121,8 @@ def means_of(model: Any, sizes: ArrayLike, sampled: Sampled | None) -> Means | N
     overall, between = _moments(clusters, shares)
     if hasattr(model, "covariances_"):  # `cluster_sizes_` come from a later step than the means
         overall = model.weights_ @ model.means_ if hasattr(model, "updates_") else model.mean_
+        if model.missing == "partial" and (rows is None or np.isnan(rows).any()):
+            what, overall = _ESTIMATED, model.weights_ @ model.means_
     variance = variances_of(model, overall)
     # Trimmed fits and `partial_fit` scale features by the variance of other rows than all.
     others = getattr(model, "trim", False) or "updates_" in vars(model)
@@ -137,7 +142,7 @@ def means_of(model: Any, sizes: ArrayLike, sampled: Sampled | None) -> Means | N
         weights = (sizes / counts)[own]
         mean, within = _moments(rows - clusters[own], weights[:, None])
         variance = between + within + np.square(mean)
-    return Means(what, clusters, overall, variance, shares, True, starts)
+    return Means(what, clusters, overall, variance, shares, what != _ESTIMATED, starts)
 
 
 def _has_weights(model: Any, sizes: FloatArray) -> bool:
