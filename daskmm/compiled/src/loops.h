@@ -16,7 +16,7 @@ extern "C" {
    known_sums. */
 typedef struct {
   int64_t n, p, k;             /* rows, features, centres */
-  int64_t tile;                /* rows per tile: whole panels of 192 bytes */
+  int64_t tile;                /* rows per tile: whole panels of 48 rows */
   int64_t code;                /* of the distortion, see rows.hpp */
   int64_t single_rows;         /* whether R is float32 */
   int64_t single;              /* whether T is float32 */
