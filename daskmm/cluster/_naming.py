@@ -86,15 +86,16 @@ def cluster_names(model: Any) -> list[str]:
     else:
         unit = scale if variance is None else np.sqrt(np.where(variance > 0, variance, np.inf))
         away = np.nan_to_num((centers - mean) / unit)
-        if getattr(model, "_sparse_rows", False):
+        if sparse := getattr(model, "_sparse_rows", False):
             away = np.maximum(away, 0.0)  # most values are 0, so a low mean tells little
         weights = getattr(model, "feature_weights_", np.ones(centers.shape[1]))
         signs, parts = np.sign(away), np.square(away) * weights
         named = hasattr(model, "feature_names_in_")
         features = [name if named else f"feature {name}" for name in feature_names(model)]
         words, kinds = [_words_of_number(name) for name in features], ["number"] * len(features)
-        if getattr(model, "distortion", None) == "cosine":  # means are parts of directions
-            words = [(high, low, f"direction in {name}") for high, low, name in words]
+        if getattr(model, "distortion", None) == "cosine" and not sparse:
+            # Means are those of directions, whose values say what a row has much of for its length.
+            words = [(f"relatively {a}", f"relatively {b}", f"relative {c}") for a, b, c in words]
     if variance is None:
         between = shares @ np.square(np.nan_to_num((centers - mean) / scale))
         variance = np.maximum(between, _LEAST_SPREAD * between.sum()) * np.square(scale)

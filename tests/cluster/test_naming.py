@@ -375,6 +375,17 @@ def test_clusters_of_sparse_rows_are_named_by_high_features():
     assert names == cluster_names(pickle.loads(pickle.dumps(model)))
 
 
+def test_clusters_of_directions_are_high_only_relative_to_the_length_of_their_rows():
+    rng = np.random.default_rng(0)
+    rows = np.abs(rng.normal([9, 1], 0.1, (200, 2))) * rng.uniform(1, 9, (200, 1))
+    rows[::2] = rows[::2, ::-1]
+    model = KMeans(2, distortion="cosine", random_state=0).fit(
+        pd.DataFrame(rows, columns=["a", "b"])
+    )
+    words = {word for name in cluster_names(model) for word in name.split(", ")}
+    assert words <= {f"relatively {way} {name}" for way in ("high", "low") for name in "ab"}
+
+
 def test_means_of_zeros_are_zero():
     rng = np.random.default_rng(0)
     kind = rng.integers(5, size=20_000)
