@@ -25,6 +25,7 @@ from daskmm.compiled.layout import (
     working_dtype,
 )
 from daskmm.compiled.partial import (
+    LEAST_CENTERS,
     exclude_centers,
     fields_of_directions,
     fields_of_rounded,
@@ -127,7 +128,7 @@ class PreparedCenters:
         fields = self.fields(dtype)
         factors, norms = fields["factors"], fields["norms"][: len(self.centers)]
         found = fields_of_rounded(factors, norms, rows)
-        if found:
+        if found or len(self.centers) < LEAST_CENTERS:
             return found
         if self.directions is None:
             self.directions = principal_directions(self.centers)

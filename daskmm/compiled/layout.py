@@ -156,9 +156,13 @@ def working_dtype(
     overflows = np.log2(k) >= -30.0 * s
     if len(rows) < needed or row_dtype(rows) != np.float32 or overflows:
         return np.dtype(np.float64)
-    extents = (extent, float(scale.min()), float(scale.max()))
-    single = all(1.0 / _SINGLE_RANGE < extent < _SINGLE_RANGE for extent in extents)
+    single = in_single_range(extent, float(scale.min()), float(scale.max()))
     return np.dtype(np.float32 if single else np.float64)
+
+
+def in_single_range(*extents: float) -> bool:
+    """Return whether the squares of these positive numbers have single precision."""
+    return all(1.0 / _SINGLE_RANGE < extent < _SINGLE_RANGE for extent in extents)
 
 
 def row_dtype(rows: NDArray) -> np.dtype:
