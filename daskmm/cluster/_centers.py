@@ -566,8 +566,8 @@ class CenterClusterer(  # type: ignore[call-arg]
         """
         self._validate_params()
         mixed = self.distortion == "mixed"
-        X = planned(X, self.metric_params) if mixed else pixels_of(X, feature_dim)
-        return super().plan(X, measure=measure)
+        X, n_levels = planned(X, self.metric_params) if mixed else (pixels_of(X, feature_dim), 0)
+        return self._planned(X, measure, n_levels)
 
     def _plan_of(self, layout: Layout, timed: bool = False) -> Plan:
         return CenterRecipe(unfitted(self), earlier_model(self)).plan(layout, timed)

@@ -124,8 +124,12 @@ class MMClusterer(ClusterMixin, BaseEstimator):
             If there is too little memory. The message has the numbers and says what to change.
         """
         self._validate_params()
+        return self._planned(X, measure)
+
+    def _planned(self, X: Any, measure: bool, n_levels: int = 0) -> Plan:
+        """Return the plan; `n_levels` is the number of levels of categories."""
         table = read_table(unfitted(self), X, reset=True)
-        layout = layout_of(table)
+        layout = replace(layout_of(table), n_levels=n_levels)
         if layout.n_rows is not None:
             check_row_count(layout.n_rows, self._least_rows())
         model = unfitted(self)  # with the parameters as Python's numbers

@@ -37,8 +37,7 @@ class Finding:
         "share", "cost": the share or the mean distance of a cluster; "column in cluster": the mean
         of a column in the rows of a cluster.
     column : str or None
-        Name of the column. A finding about a cluster's share or mean distance names the column
-        whose mean differs most, or None if no column differs clearly.
+        Name of the column; None for a finding about a cluster's share or mean distance.
     level : object
         Level of a categorical column; None for other columns.
     cluster : int or None
@@ -69,10 +68,8 @@ class Finding:
         if self.kind == "unseen":
             return f"{self._difference()}"
         latest = f" over the last {self.n_batches} batches" if self.n_batches > 1 else ""
-        other = self.kind in ("share", "cost") and self.column is not None
-        beside = f", as column {self.column!r} differs" if other else ""
         chance = f"p = {self.p_value:.2g}, adjusted for all tests"
-        return f"{self._difference()}{latest}{beside} ({chance})"
+        return f"{self._difference()}{latest} ({chance})"
 
     def _difference(self) -> str:
         column, cluster = f"column {self.column!r}", f"cluster {self.cluster}"
@@ -238,14 +235,13 @@ class Tested:
         """Return what differs, given the statistics of the batches in the units of the input."""
         least = self.p_values.min(axis=0)
         told: dict[tuple[str, str], Finding] = {}
-        beside = self._most_different(level, statistics)
         for m in np.argsort(least, kind="stable")[: int((least <= level).sum())]:
             w, about = int(self.p_values[:, m].argmin()), statistics[m]
             shift = float(self.deviations[w].shifts[m])
             found = float(values[w, m])
             finding = Finding(
                 about.kind,
-                about.column or beside,
+                about.column,
                 about.level,
                 about.cluster,
                 found,
@@ -257,13 +253,6 @@ class Tested:
             of_column = about.kind in ("column", "column in cluster")
             told.setdefault(("column" if of_column else about.kind, about.subject), finding)
         return list(told.values())
-
-    def _most_different(self, level: float, statistics: list[Statistic]) -> str | None:
-        """Return the column whose mean differs most; None if no column differs clearly."""
-        p = np.min([each.p_values for each in self.deviations], axis=0)
-        columns = [m for m, about in enumerate(statistics) if about.kind == "column"]
-        least = min(columns, key=p.__getitem__)
-        return statistics[least].column if p[least] * len(columns) <= level else None
 
     def by_subject(self, statistics: list[Statistic]) -> dict[str, float]:
         """Return the least p-value of each column and each cluster."""

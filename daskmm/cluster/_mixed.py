@@ -8,7 +8,7 @@ from operator import add
 from typing import Any
 
 from daskmm._dask import dask, is_dask_array
-from daskmm.data.blocks import is_frame
+from daskmm.data.blocks import is_frame, is_series
 from daskmm.data.errors import warn_user
 from daskmm.data.foreign import unwrapped
 from daskmm.data.input import check_synchronous
@@ -28,6 +28,8 @@ from daskmm.data.validation import check_row_count
 from daskmm.engine.clients import computed
 
 _PARAMETERS = {"dates", "unknown"}
+# Number of levels that plans assume of a lazy column.
+_USUAL_LEVELS = 10
 
 
 def checked_mixed(metric_params: dict[str, Any] | None, missing: str) -> None:
@@ -84,14 +86,29 @@ def _warn_of_spellings(column: Column) -> None:
         )
 
 
-def planned(X: Any, metric_params: dict[str, Any] | None) -> Any:
-    """Return a stand-in for a coded frame, with its shape, for planning.
+def planned(X: Any, metric_params: dict[str, Any] | None) -> tuple[Any, int]:
+    """Return a stand-in for a coded frame, with its shape, and its number of levels, for planning.
 
     An array counts as a frame that has been coded. Columns that a fit would refuse raise its error.
     """
     if is_dask_array(X):
-        return X
-    return to_be_coded(_frame(X), (metric_params or {}).get("dates", ()))
+        return X, 0
+    X, dates = _frame(X), (metric_params or {}).get("dates", ())
+    stand_in = to_be_coded(X, dates)
+    columns = columns_of(X._meta if is_frame(X) else X, dates)
+    names = [column.source for column in columns if column.kind == "category"]
+    return stand_in, sum(_n_levels(X[name]) for name in names)
+
+
+def _n_levels(series: Any) -> int:
+    """Return the number of levels of a column; lazy ones are assumed where they are unknown."""
+    if is_series(series):
+        categories = getattr(series.dtype, "categories", None)
+        return _USUAL_LEVELS if categories is None or not series.cat.known else len(categories)
+    try:
+        return int(series.nunique())
+    except TypeError:  # lists, for example, which a fit refuses
+        return 0
 
 
 def coded(X: Any, coding: Coding) -> Any:

@@ -52,7 +52,8 @@ def cluster_names(model: Any) -> list[str]:
     """Return a name for each cluster of a model with centres, such as "high age, low income".
 
     The features are those in which the mean of the cluster's rows is farthest from the mean of the
-    data, in the model's own distance, and differs from the means of half of the other clusters. If
+    data, in standard deviations times the model's weights, and differs from the means of half of
+    the other clusters; without standard deviations, it is farthest in the model's own scale. If
     a cluster differs from all rows, but has no such feature, its name is the mean of a feature.
     Names that would have the same words get the mean of the feature in which their clusters differ
     most. A cluster that hardly differs from all rows is "average", and one without rows "empty".
@@ -62,6 +63,8 @@ def cluster_names(model: Any) -> list[str]:
     centers, scale = values_of_rows(model), np.asarray(model.scale_)
     if len(centers) == 1:
         return [_AVERAGE]
+    if hasattr(model, "precision_"):  # of a Mahalanobis distance
+        scale = 1.0 / np.sqrt(np.diag(model.precision_))
     centers = np.where(np.isnan(centers), model.cluster_centers_, centers)
     columns = getattr(model, "columns_", None)
     sizes = np.asarray(getattr(model, "cluster_sizes_", np.ones(len(centers))), dtype=np.float64)
@@ -81,14 +84,18 @@ def cluster_names(model: Any) -> list[str]:
         words = [each for column in columns for each in _words_of(column)]
         kinds = [column.kind for column in columns for _ in column.features]
     else:
-        away = np.nan_to_num((centers - mean) / scale)
-        if getattr(model, "_sparse_rows", False):
+        unit = scale if variance is None else np.sqrt(np.where(variance > 0, variance, np.inf))
+        away = np.nan_to_num((centers - mean) / unit)
+        if sparse := getattr(model, "_sparse_rows", False):
             away = np.maximum(away, 0.0)  # most values are 0, so a low mean tells little
         weights = getattr(model, "feature_weights_", np.ones(centers.shape[1]))
         signs, parts = np.sign(away), np.square(away) * weights
         named = hasattr(model, "feature_names_in_")
         features = [name if named else f"feature {name}" for name in feature_names(model)]
         words, kinds = [_words_of_number(name) for name in features], ["number"] * len(features)
+        if getattr(model, "distortion", None) == "cosine" and not sparse:
+            # Means are those of directions, whose values say what a row has much of for its length.
+            words = [(f"relatively {a}", f"relatively {b}", f"relative {c}") for a, b, c in words]
     if variance is None:
         between = shares @ np.square(np.nan_to_num((centers - mean) / scale))
         variance = np.maximum(between, _LEAST_SPREAD * between.sum()) * np.square(scale)

@@ -42,6 +42,10 @@ FloatArray = NDArray[np.float64]
 _DOUBLE = np.dtype(np.float64)
 # Rows of a block from which partial distances are tried.
 _LEAST_ROWS = 256
+# Largest share of rows whose nearest centre may be in doubt in single precision.
+_FEW_DOUBTS = 0.1
+# Scale of rows that are in the model's coordinates already.
+_ONE = np.ones(1)
 _ALL_FEATURES: dict[str, Any] = {"n_leading": 0, "rounded": 0}
 # Fields that neither `known_sums` nor labels use.
 _UNUSED = ("n_far", "scored", "n_leading", "rounded", "n_listed", "s", "rounding", "tie")
@@ -82,6 +86,8 @@ class PreparedCenters:
     directions: NDArray[np.float32] | None = None
     _fields: dict[np.dtype, dict[str, Any]] = field(default_factory=dict, init=False)
     _leading: dict[np.dtype, dict[str, Any]] = field(default_factory=dict, init=False)
+    # Share of rows whose nearest centre single precision leaves in doubt; None if unknown.
+    _doubtful: float | None = field(default=None, init=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         kept = (self.centers, self.feature_weights, self.distortion, self.partial, self.directions)
@@ -91,9 +97,23 @@ class PreparedCenters:
     def _extent(self) -> float:
         return float(np.abs(self.centers).max())
 
-    def dtype_for(self, rows: NDArray, scale: FloatArray, s: float) -> np.dtype:
-        """Return the `working_dtype` of a step at power `s` on a block of rows."""
-        return working_dtype(rows, scale, self.centers.shape, self._extent, s)
+    def dtype_for(
+        self, rows: NDArray, coordinates: FeatureCoordinates | None, s: float
+    ) -> np.dtype:
+        """Return the `working_dtype` of a step at power `s` on a block of rows.
+
+        Rows in double precision keep it if single precision leaves in doubt which centre is nearest
+        to many of them, since doubts cost more than single precision saves.
+        """
+        scale = _ONE if coordinates is None else coordinates.scale
+        dtype = working_dtype(rows, scale, self.centers.shape, self._extent, s)
+        if dtype == _DOUBLE or row_dtype(rows) == dtype:
+            return dtype
+        if self._doubtful is None:
+            some = some_rows(rows)
+            z = some if coordinates is None else coordinates.to_model(some)
+            self._doubtful = share_in_doubt(z, self.centers, self.feature_weights)
+        return dtype if self._doubtful <= _FEW_DOUBTS else _DOUBLE
 
     def fields(self, dtype: np.dtype) -> dict[str, Any]:
         """Return the fields of `src/loops.h` that describe the centres, as rounded to `dtype`."""
@@ -117,9 +137,9 @@ class PreparedCenters:
             found = _ALL_FEATURES
             if exclude_centers(self.centers, self.distortion):
                 some = some_rows(rows)
-                found = found | self._excluding(
-                    dtype, some if coordinates is None else coordinates.to_model(some)
-                )
+                z = some if coordinates is None else coordinates.to_model(some)
+                with np.errstate(over="ignore", invalid="ignore"):
+                    found = found | self._excluding(dtype, z)
             self._leading[dtype] = found
         return found
 
@@ -133,6 +153,22 @@ class PreparedCenters:
         if self.directions is None:
             self.directions = principal_directions(self.centers)
         return fields_of_directions(factors, norms, self.directions, rows)
+
+
+def share_in_doubt(
+    rows: FloatArray, centers: FloatArray, feature_weights: FloatArray | None
+) -> float:
+    """Return the share of rows whose nearest centre is in doubt in single precision.
+
+    Rows and centres are in the model's coordinates; there are several centres.
+    """
+    w = np.ones(rows.shape[1]) if feature_weights is None else feature_weights
+    with np.errstate(over="ignore", invalid="ignore"):
+        norms, sizes = (rows * rows) @ w, (centers * centers) @ w
+        scores = np.partition((rows * w) @ (-2.0 * centers.T) + sizes, 1, axis=1)
+        span = 3.0 * norms + 2.0 * (scores[:, 0] + norms)
+        margin = product_rounding(np.dtype(np.float32), rows.shape[1]) * span
+        return float((scores[:, 1] - scores[:, 0] <= margin).mean())
 
 
 def row_terms(rows: NDArray, distortion: Bregman) -> FloatArray | None:
@@ -178,12 +214,13 @@ def block_sums(
     partial, is_plain = prepared.partial, not prepared.partial and terms is None
     # The cost of a hard step must equal that of scoring, which uses double precision here.
     exact = hard and not is_plain
-    dtype = _DOUBLE if exact else prepared.dtype_for(rows, frame["scale"], s)
+    dtype = _DOUBLE if exact else prepared.dtype_for(rows, coordinates, s)
     if not is_plain:
         frame["code"] = prepared.distortion.code
     # A single centre gets the full weight of each row at any power.
     assigned = hard or k == 1
-    tile = tile_rows(len(rows), k, p, dtype)
+    held = row_dtype(rows) if assigned else dtype
+    tile = tile_rows(len(rows), k, p, held)
     n_listed = n_farthest if hard else 0
     found = _zeros(k, p, n_listed, prepared)
     unit = 1.0 if hard else _unit(weights, dtype)
@@ -209,7 +246,7 @@ def block_sums(
         **found,
     }
     entry = "hard_sums" if assigned else "soft_sums"
-    held, grouped = row_dtype(rows) if assigned else dtype, 1 if ratio_limits is None else GROUPED
+    grouped = 1 if ratio_limits is None else GROUPED
     call_in_parts(entry, rows, held, tile, of_rows, fields, grouped)
     return _block_sums(found, unit)
 
@@ -272,8 +309,7 @@ def known_sums(
         found["n_j"][:], found["sums"][:] = before
         found["n_j"][changed], found["sums"][changed] = 0.0, 0.0
     frame = frame_of(coordinates)
-    # Tiles are as in `block_sums`, so that sums have the same bits.
-    dtype = prepared.dtype_for(rows, frame["scale"], -np.inf)
+    dtype = prepared.dtype_for(rows, coordinates, -np.inf)
     of_rows = {
         "weights": None if weights is None else plain(weights),
         "labels": plain(labels, np.dtype(np.int32)),
@@ -281,7 +317,8 @@ def known_sums(
     }
     fields = NO_SUMS | frame | prepared.fields(dtype) | found
     fields |= {"n_far": n_farthest, "moved": moved, "changed": changed}
-    tile = tile_rows(len(rows), k, p, dtype)
+    # Tiles are as in `block_sums`, so that sums have the same bits.
+    tile = tile_rows(len(rows), k, p, row_dtype(rows))
     call_in_parts("known_sums", rows, row_dtype(rows), tile, of_rows, fields)
     return _block_sums(found)
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.compiled.dispatch import NO_SUMS, PreparedCenters
-from daskmm.compiled.layout import call_in_parts, frame_of, tile_rows
+from daskmm.compiled.layout import call_in_parts, frame_of, row_dtype, tile_rows
 from daskmm.numerics.distances import product_rounding
 from daskmm.numerics.rows import FeatureCoordinates
 
@@ -44,7 +44,7 @@ def nearest_centers(
     fields |= prepared.leading(dtype, rows, coordinates)
     of_rows = {"labels": labels, "distances": distances, "others": others, "lists": lists}
     of_rows["guesses"] = guesses
-    return call_in_parts("nearest_centers", rows, dtype, tile, of_rows, fields)
+    return call_in_parts("nearest_centers", rows, row_dtype(rows), tile, of_rows, fields)
 
 
 def choose_directions(
@@ -71,10 +71,10 @@ def nearest_listed(
     The parameters are those of `nearest_centers`; `labels` are the present centres, and `lists` is
     only read.
     """
-    dtype, tile, fields = _fields(rows, coordinates, prepared)
+    _, tile, fields = _fields(rows, coordinates, prepared)
     fields["n_listed"] = lists.shape[1]
     of_rows = {"labels": labels, "lists": lists}
-    call_in_parts("nearest_listed", rows, dtype, tile, of_rows, fields)
+    call_in_parts("nearest_listed", rows, row_dtype(rows), tile, of_rows, fields)
 
 
 def _fields(
@@ -83,7 +83,7 @@ def _fields(
     """Return the dtype of the distances, the rows per tile, and fields of `src/loops.h`."""
     k, p = prepared.centers.shape
     frame = frame_of(coordinates)
-    dtype = prepared.dtype_for(rows, frame["scale"], -np.inf)
-    tile = tile_rows(len(rows), k, p, dtype)
+    dtype = prepared.dtype_for(rows, coordinates, -np.inf)
+    tile = tile_rows(len(rows), k, p, row_dtype(rows))
     fields = frame | prepared.fields(dtype) | NO_SUMS | {"rounding": product_rounding(dtype, p)}
     return dtype, tile, fields

@@ -35,23 +35,30 @@ NEGLIGIBLE, WANING = 8, 256
 _SMALL = 1e-3
 # Bytes of the distances of a tile, which fit into a core's cache.
 _DISTANCE_BYTES = 1 << 20
-# Bytes of the rows of a tile.
-_ROW_BYTES = 1 << 20
+# Bytes of the rows of a tile. The cache holds them several times: as they are, in double precision,
+# and transposed. With many centres, products take most of the time, and prefer larger tiles.
+_ROW_BYTES, _ROW_BYTES_OF_MANY = 1 << 18, 1 << 20
 # Range of the rows per tile. With fewer rows, setting up the loops, which load dozens of constants,
 # would dominate.
 _LEAST_ROWS, _MOST_ROWS = 128, 576
 # For each group of this many tiles, it is decided again whether to look for negligible weights
 # (`RETRIED` in `src/weights.hpp`); blocks are then cut between groups only.
 GROUPED = 8
-# Tiles are whole panels of three vectors of rows (`src/products.hpp`), in any instruction set.
-_PANEL_BYTES = 3 * 64
+# Tiles are whole panels of three vectors of rows (`src/products.hpp`), in any instruction set and
+# precision.
+_PANEL_ROWS = 3 * 64 // 4
 # Single precision is used if centres and scales are within this factor of 1, so that their squares
 # fit.
 _SINGLE_RANGE = 1e9
-# Blocks of fewer rows are computed in double precision, since rounding averages out only over many
-# rows. But blocks of at least 64 rows use single precision, which takes a third of the time, if
-# their distances to all centres take this many multiplications.
+# Soft steps over blocks of fewer rows are computed in double precision, since rounding averages out
+# only over many rows. But blocks of at least 64 rows use single precision, which takes a third of
+# the time, if their distances to all centres take this many multiplications.
 _FEW_ROWS, _LEAST_SINGLE, _MANY_PRODUCTS = 4096, 64, 1 << 22
+# Hard steps, whose results do not depend on the precision, are faster in single precision from this
+# many centres or features on. Rows in double precision need more products, since a few of them are
+# tried first; a row takes as long as its features and _OTHER_WORK more.
+_SINGLE_CENTERS, _SINGLE_FEATURES = 16, 8
+_SINGLE_PRODUCTS, _OTHER_WORK = 1 << 23, 8
 # Limits of a floating type's regular range; `src/loops.h` describes each. The least weights are so
 # large that products with rows are not subnormal: some processors take a hundred cycles for each
 # subnormal number.
@@ -146,23 +153,28 @@ def call_in_parts(
 def working_dtype(
     rows: NDArray, scale: FloatArray, shape: tuple[int, ...], extent: float, s: float
 ) -> np.dtype:
-    """Return single precision if the rows have it and it suffices; otherwise double.
+    """Return single precision if it suffices and saves time; otherwise double.
 
-    `shape` is that of the centres, `extent` their largest absolute coordinate.
+    It suffices for soft steps if the rows have no more precision, and for all hard steps. `shape`
+    is that of the centres, `extent` their largest absolute coordinate.
     """
     k, p = shape
-    needed = min(_FEW_ROWS, max(_LEAST_SINGLE, _MANY_PRODUCTS // (k * p)))
-    # The weights of a row sum to up to k^(−1/s), which may be too large for single precision.
-    overflows = np.log2(k) >= -30.0 * s
-    if len(rows) < needed or row_dtype(rows) != np.float32 or overflows:
+    held_single = row_dtype(rows) == np.float32
+    if s == -np.inf:
+        needed = _LEAST_SINGLE
+        if held_single:
+            suits = k >= _SINGLE_CENTERS or p >= _SINGLE_FEATURES
+        else:
+            suits = k > 1 and len(rows) * k * (p + _OTHER_WORK) >= _SINGLE_PRODUCTS
+    else:
+        needed = min(_FEW_ROWS, max(_LEAST_SINGLE, _MANY_PRODUCTS // (k * p)))
+        # The weights of a row sum to up to k^(−1/s), which may be too large for single precision.
+        suits = held_single and np.log2(k) < -30.0 * s
+    if len(rows) < needed or not suits:
         return np.dtype(np.float64)
-    single = in_single_range(extent, float(scale.min()), float(scale.max()))
+    extents = (extent, float(scale.min()), float(scale.max()))
+    single = all(1.0 / _SINGLE_RANGE < extent < _SINGLE_RANGE for extent in extents)
     return np.dtype(np.float32 if single else np.float64)
-
-
-def in_single_range(*extents: float) -> bool:
-    """Return whether the squares of these positive numbers have single precision."""
-    return all(1.0 / _SINGLE_RANGE < extent < _SINGLE_RANGE for extent in extents)
 
 
 def row_dtype(rows: NDArray) -> np.dtype:
@@ -171,8 +183,9 @@ def row_dtype(rows: NDArray) -> np.dtype:
 
 
 def tile_rows(n_rows: int, n_clusters: int, n_features: int, dtype: np.dtype) -> int:
-    """Return the rows per tile, in whole panels, of a block of `n_rows` rows."""
+    """Return the rows per tile, in whole panels, of a block of `n_rows` rows of this dtype."""
     rows = max(_LEAST_ROWS, _DISTANCE_BYTES // (dtype.itemsize * n_clusters))
-    rows = min(rows, _ROW_BYTES // (dtype.itemsize * n_features), _MOST_ROWS)
-    width = _PANEL_BYTES // dtype.itemsize
-    return width * min(max(1, rows // width), max(1, -(-n_rows // width)))
+    most = _ROW_BYTES if n_clusters < SCORED else _ROW_BYTES_OF_MANY
+    rows = min(rows, most // (dtype.itemsize * n_features), _MOST_ROWS)
+    # Panels are widest in single precision.
+    return _PANEL_ROWS * min(max(1, rows // _PANEL_ROWS), max(1, -(-n_rows // _PANEL_ROWS)))

@@ -7,7 +7,8 @@ another centre cannot be the nearest, so its distance is not computed (`src/part
 directions are the principal ones of the centres, and q is chosen on a few rows.
 
 Some processors compute products of bfloat16 many times as fast as those of float32. Rows and
-centres are rounded there, and what rounding loses bounds the distances (`src/rounded.hpp`).
+centres in float32 are rounded there, and what rounding loses bounds the distances
+(`src/rounded.hpp`).
 
 Labels and sums do not depend on any of this.
 """
@@ -20,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.compiled import library
-from daskmm.compiled.layout import in_single_range
 from daskmm.numerics.distances import product_rounding
 from daskmm.numerics.distortions.base import Distortion
 
@@ -74,9 +74,10 @@ def fields_of_rounded(factors: NDArray, norms: NDArray, rows: NDArray) -> dict[s
 
     The parameters are those of `fields_of_directions`.
     """
-    rounded, offset = library.rounded_products(), factors.mean(axis=0)
-    if not rounded or not in_single_range(float(np.abs(factors).max())):
+    rounded = library.rounded_products()
+    if not rounded or factors.dtype != np.float32:
         return {}
+    rows, offset = rows.astype(factors.dtype), factors.mean(axis=0)
     z, about = rows + 0.5 * offset, factors - offset
     scores = rows @ factors.T + norms
     lost = 2.0 * _LOST * np.linalg.norm(z, axis=1)[:, None] * np.linalg.norm(about, axis=1)

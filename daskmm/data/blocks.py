@@ -23,8 +23,10 @@ from daskmm.numerics.sparse_rows import SparseRows
 
 # A table in memory is cut into at most this many blocks of at least this many elements. The numbers
 # are constants, so that results do not depend on the machine.
-_MEMORY_ELEMENTS = 1 << 16
+_MEMORY_ELEMENTS = 1 << 18
 _MEMORY_BLOCKS = 64
+# A row takes as long as its elements and this many more.
+_ROW_ELEMENTS = 8
 # Blocks have at least this many rows, which suits sums in single precision, as long as this makes
 # at least _FEW_BLOCKS blocks. The number of blocks is a multiple of _FEW_BLOCKS, which suits most
 # numbers of threads.
@@ -33,10 +35,10 @@ _FEW_BLOCKS = 16
 # Blocks of wide tables have at least this many rows, since the sums of a block take as much memory
 # as a few of its rows.
 _WIDE_ROWS = 128
-# A pass visits small consecutive lazy blocks in one call, of at most _MEMORY_ELEMENTS elements
+# A pass visits small consecutive lazy blocks in one call, of at most _JOINED_ELEMENTS elements
 # together. At least _JOINED_BLOCKS calls remain, to keep as many threads busy. Results depend on
 # which blocks are visited together, so the rule depends on the chunks only.
-_JOINED_BLOCKS = 64
+_JOINED_ELEMENTS, _JOINED_BLOCKS = 1 << 16, 64
 # Blocks of sparse rows in memory have at least this many entries for each feature.
 _SPARSE_ENTRIES_PER_FEATURE = 20
 # A block of a zarr store is one or more whole chunks, of about this many bytes together. Blocks are
@@ -60,6 +62,8 @@ class Layout:
     grid: Grid | None = None
     # Mean number of stored values per sparse row, known or assumed; None for dense rows.
     stored: float | None = None
+    # Number of levels of categories, which are features beside those of `width`, in plans.
+    n_levels: int = 0
     # Seconds that a thread takes to load and decode a byte of lazy rows, assumed or measured.
     byte_seconds: float = 1e-9
 
@@ -340,10 +344,10 @@ def layout_of(table: NDArray | da.Array, grid: Grid | None = None, least_rows: i
     n_rows = len(table)
     n_blocks = _FEW_BLOCKS * max(1, n_rows // (_FEW_BLOCKS * _MEMORY_ROWS))
     enough = -(-n_rows // n_blocks)
-    per_row, stored = n_features, None
+    per_row, stored = _ROW_ELEMENTS + n_features, None
     if isinstance(table, SparseRows):
         stored = table.nnz / max(1, n_rows)
-        per_row = 1 + int(stored)
+        per_row = _ROW_ELEMENTS + int(stored)
         # The work per block for the centres should be small compared with the work for its rows.
         enough = max(enough, _SPARSE_ENTRIES_PER_FEATURE * n_features // per_row)
     elif is_wide(n_rows, n_features):
@@ -465,7 +469,7 @@ def visited_together(layout: Layout) -> list[range]:
     start = elements = 0
     for block, rows in enumerate(layout.rows):
         more = rows * layout.width
-        if block > start and (elements + more > _MEMORY_ELEMENTS or block - start == most):
+        if block > start and (elements + more > _JOINED_ELEMENTS or block - start == most):
             spans.append(range(start, block))
             start, elements = block, 0
         elements += more

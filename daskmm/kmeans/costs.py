@@ -27,6 +27,7 @@ from daskmm.kmeans.updates import block_sums
 from daskmm.mm.driver import Schedule
 from daskmm.mm.stages import Cost
 from daskmm.numerics.distortions.bregman import SquaredEuclidean
+from daskmm.numerics.distortions.mixed import Mixed
 from daskmm.numerics.rows import Coordinates
 
 FloatArray = NDArray[np.float64]
@@ -50,8 +51,8 @@ _BOUNDED = 0.35
 # rows per cluster, so more steps over the table follow.
 READS, _READS_OF_MANY = 5, 7
 # Number of iterations of a trial (`daskmm.kmeans.trials`), and of trials for all penalties together
-# (`auto.lam`).
-TRIAL_STEPS, _LAM_TRIALS = 40, 42
+# (`auto.lam`), which are more for mixed columns.
+TRIAL_STEPS, _LAM_TRIALS, _LAM_TRIALS_MIXED = 40, 42, 102
 # Seconds that a thread takes per value in the first pass.
 VALUE_SECONDS = 4e-9
 # Times in units of a hard step: of greedy k-means++ for each candidate that a draw tries, and of
@@ -106,7 +107,7 @@ class CenterCosts:
 
     def _step(self, s: float, dtype: str = "") -> float:
         # A stored value of sparse rows is assumed to cost as much as a value of dense rows.
-        width = self.method.n_landmarks or self.layout.width
+        width = self.method.n_landmarks or self.layout.width + self.layout.n_levels
         dtype = dtype or str(float_dtype(self.layout.dtype))
         return step_seconds(s, dtype, width, self.method, self.threads)
 
@@ -173,7 +174,9 @@ class CenterCosts:
     def lam(self) -> Cost:
         """Return the cost of the choice of λ."""
         rows = min(sample_rows(self.method.n_clusters), self._sample)
-        tried = _LAM_TRIALS * rows / min(self.threads, 6)
+        mixed = self.method.family is Mixed
+        trials = _LAM_TRIALS_MIXED if mixed else _LAM_TRIALS
+        tried = trials * rows / min(self.threads, 6)
         return Cost(seconds=lambda: tried * self._trial) if self.method.tries_lam else Cost()
 
     def starts(self) -> Cost:

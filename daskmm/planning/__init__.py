@@ -574,7 +574,10 @@ def _sample_bytes(layout: Layout, method: Method, sizes: SampleSizes, threads: i
     # The sample has three copies: as read, as float64, and one during seeding. Each start that runs
     # at the same time adds three: one in the coordinates of a restart, and two during seeding and
     # scoring. The larger sample has two copies: as read, and one while it is concatenated.
-    row, at_once = 8 * layout.width, min(threads, method.n_starts + method.n_hedged)
+    row, at_once = (
+        8 * (layout.width + layout.n_levels),
+        min(threads, method.n_starts + method.n_hedged),
+    )
     read = 2 * layout.bytes_per_row * sizes.larger
     if not layout.sparse:
         return read + sizes.sample * 3 * (1 + at_once) * row
@@ -593,7 +596,9 @@ def _screening_bytes(layout: Layout, method: Method, sizes: SampleSizes) -> int:
     if not (layout.sparse and method.tries_lam):
         return 0
     read = 2 * layout.bytes_per_row * sizes.larger
-    return read + 8 * layout.width * (3 * sizes.sample + _SCREENING_COPIES * max(sizes))
+    return read + 8 * (layout.width + layout.n_levels) * (
+        3 * sizes.sample + _SCREENING_COPIES * max(sizes)
+    )
 
 
 def _tasks(n_blocks: int, lazy: bool, threads: int) -> int:

@@ -66,8 +66,10 @@ class Profile:
 
     @property
     def of_all(self) -> str:
-        """What `overall` is the mean of: all rows, or all clusters if only centres are known."""
-        return "all clusters" if self.what in ("centre", "direction") else "all rows"
+        """What `overall` is the mean of: all clusters if only centres are known."""
+        if self.what in ("centre", "direction"):
+            return "all clusters"
+        return "all sampled rows" if self.what == "mean of sampled rows" else "all rows"
 
 
 def profile_of(
@@ -234,6 +236,8 @@ class _Column:
         starts = {"mean": f"a mean {self.name} of", "share": f"{self.name} in"}
         starts |= {each: f"a {each} with {self.name} of" for each in ("centre", "direction")}
         starts["mean without weights"] = starts["mean"]
+        starts["weighted mean"] = f"a weighted mean {self.name} of"
+        starts["estimated mean"] = f"an estimated mean {self.name} of"
         starts["mean of sampled rows"] = f"sampled rows with a mean {self.name} of"
         found = Profile(self.name, what, texts, overall, [], notes or [""] * len(texts), **drawn)
         start = starts.get(what, self.name)

@@ -13,8 +13,10 @@ from daskmm.plot.figures import cluster_means
 
 FloatArray = NDArray[np.float64]
 
-# The reports' names for means of a sample of the rows, and of all rows if the fit had weights.
+# The reports' names for means of a sample of the rows, of all rows without and with the weights of
+# the fit, and of a mixture that estimates missing values.
 _OF_SAMPLE, _WITHOUT_WEIGHTS = "mean of sampled rows", "mean without weights"
+_ESTIMATED, WEIGHTED = "estimated mean", "weighted mean"
 # A cluster has a mean of sampled rows if there are at least this many.
 _LEAST_ROWS = 10
 # Largest share of the rows that rounding may put into other clusters.
@@ -40,7 +42,8 @@ class Sampled(NamedTuple):
 class Means:
     """Means of the features, in the input's units; a mixed column may have several features."""
 
-    # "mean", "mean of sampled rows", "mean without weights", "centre" or "direction".
+    # "mean", "mean of sampled rows", "mean without weights", "weighted mean", "estimated
+    # mean", "centre" or "direction".
     what: str
     # Means of the clusters; NaN where a cluster has no value, (n_clusters, n_features).
     clusters: FloatArray
@@ -94,19 +97,21 @@ def means_of(model: Any, sizes: ArrayLike, sampled: Sampled | None) -> Means | N
     cosine = getattr(model, "distortion", None) == "cosine"
     exact, what = hasattr(model, "cluster_means_") and not cosine, "mean"
     # `cluster_sizes_` have the weights of the rows, which the means of a sample do not have.
-    n_rows = np.sum(sizes)
+    counts = np.asarray(sizes, dtype=np.float64)
     sizes = np.asarray(model.cluster_sizes_ if exact else sizes, dtype=np.float64)
     if exact or (rows is None and hasattr(model, "cluster_centers_")):
         clusters = np.array(values_of_rows(model), dtype=np.float64)
         if not exact:
             what = "direction" if cosine else "centre"
+        elif not hasattr(model, "covariances_") and _has_weights(model, counts):
+            what = WEIGHTED
     elif sampled is None or rows is None:
         return None
     else:
         clusters = cluster_means(rows, sampled.labels, len(sizes))
-        if len(rows) < n_rows:
-            what, counts = _OF_SAMPLE, np.bincount(sampled.labels, minlength=len(sizes))
-            clusters[counts < _LEAST_ROWS] = np.nan
+        if len(rows) < counts.sum():
+            what = _OF_SAMPLE
+            clusters[np.bincount(sampled.labels, minlength=len(sizes)) < _LEAST_ROWS] = np.nan
         elif _has_weights(model, sizes):
             what = _WITHOUT_WEIGHTS
     starts = np.arange(clusters.shape[1])
@@ -118,12 +123,14 @@ def means_of(model: Any, sizes: ArrayLike, sampled: Sampled | None) -> Means | N
     overall, between = _moments(clusters, shares)
     if hasattr(model, "covariances_"):  # `cluster_sizes_` come from a later step than the means
         overall = model.weights_ @ model.means_ if hasattr(model, "updates_") else model.mean_
+        if model.missing == "partial" and (rows is None or np.isnan(rows).any()):
+            what, overall = _ESTIMATED, model.weights_ @ model.means_
     variance = variances_of(model, overall)
     # Trimmed fits and `partial_fit` scale features by the variance of other rows than all.
     others = getattr(model, "trim", False) or "updates_" in vars(model)
     if sampled is None or rows is None:
         # The variance explained is that between means; medians and modes do not give it.
-        known = variance is not None and not others and what == "mean"
+        known = variance is not None and not others and what in ("mean", WEIGHTED)
         if variance is None:
             variance = np.full(len(overall), between.max())
         return Means(what, clusters, overall, variance, shares, known, starts)
@@ -133,11 +140,10 @@ def means_of(model: Any, sizes: ArrayLike, sampled: Sampled | None) -> Means | N
         # The sample may have too few or too many rows of a cluster, so clusters count by their
         # shares of all rows.
         own = sampled.labels
-        counts = np.maximum(np.bincount(own, minlength=len(sizes)), 1)
-        weights = (sizes / counts)[own]
+        weights = (sizes / np.maximum(np.bincount(own, minlength=len(sizes)), 1))[own]
         mean, within = _moments(rows - clusters[own], weights[:, None])
         variance = between + within + np.square(mean)
-    return Means(what, clusters, overall, variance, shares, True, starts)
+    return Means(what, clusters, overall, variance, shares, what != _ESTIMATED, starts)
 
 
 def _has_weights(model: Any, sizes: FloatArray) -> bool:

@@ -18,7 +18,7 @@ from daskmm.plot.figures import cluster_colors, require_matplotlib
 from daskmm.report import words
 from daskmm.report.columns import Histograms, Profile, profile_of
 from daskmm.report.figures import Picture, drift_picture, inline_svg, pictures
-from daskmm.report.means import Means, Sampled, means_of
+from daskmm.report.means import WEIGHTED, Means, Sampled, means_of
 from daskmm.report.separation import Separation, separation_of
 from daskmm.storage.readable import (
     readable_bytes,
@@ -322,6 +322,8 @@ def _about_columns(means: Means | None, sampled: Sampled | None) -> str:
             "where it is far from the mean. Where most values are 0, they hold the share of the "
             "rows with other values. Coloured bars are the cluster's rows, grey bars all rows."
         )
+    if means.what == WEIGHTED:
+        said += " Means and shares of levels count rows by their weights; all else counts rows."
     return said
 
 

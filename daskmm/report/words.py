@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from daskmm.cluster._naming import missing_shares
 from daskmm.data.names import counted
 from daskmm.report.columns import Profile
-from daskmm.report.means import Means
+from daskmm.report.means import WEIGHTED, Means
 from daskmm.report.separation import Separation
 from daskmm.storage.readable import readable_share
 
@@ -93,8 +93,9 @@ def of_columns(names: Sequence[str], means: Means) -> str:
             "Which cluster a row is in accounts for less than "
             f"{readable_share(_MATTERS)} of the variation of each column."
         )
+    variation = "the weighted variation" if means.what == WEIGHTED else "the variation"
     first = [
-        f"{readable_share(explained[column])} of {'that' if place else 'the variation'} of "
+        f"{readable_share(explained[column])} of {'that' if place else variation} of "
         f"{names[column]}"
         for place, column in enumerate(matter)
     ]

@@ -25,7 +25,7 @@ from sklearn.metrics import adjusted_rand_score
 
 import daskmm
 from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans, plot
-from daskmm.cluster._mixed import _frame, learned_coding
+from daskmm.cluster._mixed import _frame, learned_coding, planned
 from daskmm.data.input import read_table
 
 each_class = pytest.mark.parametrize("cls", ESTIMATORS)
@@ -757,6 +757,17 @@ def test_levels_without_an_order_are_refused_by_the_name_of_their_column():
     frame = pd.DataFrame({"age": np.arange(50.0), "span": spans})
     with pytest.raises(TypeError, match="column 'span' that have no order, such as <DateOffset"):
         KMeans(2, distortion="mixed").fit(frame)
+
+
+def test_plans_count_the_levels_of_categories_or_assume_ten():
+    frame = pd.DataFrame({"age": np.arange(60.0), "town": list("abcdef") * 10})
+    lazy = dd.from_pandas(frame, npartitions=2)
+    tables = frame, lazy, lazy.astype({"town": "category"}), lazy.categorize()
+    assert [planned(X, {})[1] for X in tables] == [6, 10, 10, 6]
+    wide = pd.DataFrame({f"town {j}": frame["town"] for j in range(9)} | {"age": frame["age"]})
+    model = KMeans(3, distortion="mixed")
+    few = model.plan(frame[["age"]].assign(**{f"age {j}": frame["age"] for j in range(9)}))
+    assert model.plan(wide).peak_bytes_per_worker > few.peak_bytes_per_worker
 
 
 @pytest.mark.parametrize("draw", [plot.cluster_profiles, plot.projection])

@@ -314,6 +314,19 @@ def test_levels_and_flags_of_a_minority_are_only_more_often_there(kind):
     ]
 
 
+def test_clusters_by_mahalanobis_distances_are_named_in_standard_deviations():
+    rng = np.random.default_rng(0)
+    kinds = np.arange(600) % 3
+    distance = rng.normal(1000, 300, 600) + 150 * (kinds == 1)
+    frame = pd.DataFrame({"distance": distance, "delay": rng.normal(size=600) + 9 * kinds})
+    init = frame.groupby(kinds).mean().to_numpy()
+    model = KMeans(3, init=init, distortion="mahalanobis", random_state=0).fit(frame)
+    assert [name.split()[:2] for name in cluster_names(model)][::2] == [
+        ["low", "delay"],
+        ["high", "delay"],
+    ]
+
+
 def test_small_differences_name_no_cluster():
     sizes = {"cluster_sizes_": np.array([50, 30, 20])}
     raw = [[9.7, 1000.0], [9.1, 200.0], [8.2, 2200.0]]
@@ -360,6 +373,17 @@ def test_clusters_of_sparse_rows_are_named_by_high_features():
     names = cluster_names(model)
     assert all("high" in name and "low" not in name for name in names)
     assert names == cluster_names(pickle.loads(pickle.dumps(model)))
+
+
+def test_clusters_of_directions_are_high_only_relative_to_the_length_of_their_rows():
+    rng = np.random.default_rng(0)
+    rows = np.abs(rng.normal([9, 1], 0.1, (200, 2))) * rng.uniform(1, 9, (200, 1))
+    rows[::2] = rows[::2, ::-1]
+    model = KMeans(2, distortion="cosine", random_state=0).fit(
+        pd.DataFrame(rows, columns=["a", "b"])
+    )
+    words = {word for name in cluster_names(model) for word in name.split(", ")}
+    assert words <= {f"relatively {way} {name}" for way in ("high", "low") for name in "ab"}
 
 
 def test_means_of_zeros_are_zero():

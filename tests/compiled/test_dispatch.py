@@ -178,9 +178,35 @@ def test_blocks_of_few_rows_and_many_products_are_summed_to_single_precision(n, 
     rng = np.random.default_rng(0)
     rows, centers = rng.normal(size=(n, p)).astype(np.float32), rng.normal(size=(k, p))
     state = CenterState(centers, s)
-    assert state.prepared.dtype_for(rows, np.ones(p), s) == np.float32
+    assert state.prepared.dtype_for(rows, identity(p), s) == np.float32
     expected = by_numpy(rows, None, identity(p), state)
     assert_close_sums(one(rows, None, identity(p), state), expected, 2e-4, 3)
+
+
+@pytest.mark.parametrize(("n", "k", "p"), [(9000, 300, 4), (3000, 60, 90), (5000, 300, 70)])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_hard_sums_of_double_rows_are_exact_with_products_in_single_precision(n, k, p, weighted):
+    rng = np.random.default_rng(n)
+    rows = rng.normal(size=(k, p))[rng.integers(k, size=n)] + 0.3 * rng.normal(size=(n, p)) + 50.0
+    rows[rng.integers(n, size=n // 50)] = rows[5]
+    v, w = (rng.integers(0, 3, n) * 0.3, rng.dirichlet(np.ones(p))) if weighted else (None, None)
+    coordinates = Coordinates(rows.mean(axis=0), rows.std(axis=0))
+    centers = coordinates.to_model(rows[:k])
+    centers[1] = centers[0] + 1e-9 * rng.normal(size=p)  # their rows are nearly tied
+    state = CenterState(centers, -math.inf, w)
+    assert state.prepared.dtype_for(rows, coordinates, -math.inf) == np.float32
+    found, expected = one(rows, v, coordinates, state), by_numpy(rows, v, coordinates, state)
+    assert_close_sums(found, expected, 1e-10, 9)
+
+
+def test_rows_with_many_near_ties_keep_double_precision():
+    rng = np.random.default_rng(1)
+    # Clusters are closer to each other than single precision distinguishes at their norms.
+    rows = 1e4 * rng.choice([-1.0, 1.0], (9000, 1)) + rng.normal(size=(9000, 4))
+    state = CenterState(rows[:200], -math.inf)
+    assert state.prepared.dtype_for(rows, identity(4), -math.inf) == np.float64
+    found, expected = (of(rows, None, identity(4), state) for of in (one, by_numpy))
+    assert_close_sums(found, expected, 1e-10, 9)
 
 
 @pytest.mark.in_turn("dtype")

@@ -112,7 +112,8 @@ def test_distances_and_bounds_are_right_and_the_same_in_all_forms(n, p, k, dtype
     np.testing.assert_allclose(distances, d.min(axis=1), rtol=1e-12)
     second = np.sort(d, axis=1)[:, 1] if k > 1 else np.full(n, np.inf)
     assert (others <= second).all()
-    np.testing.assert_allclose(others, second, rtol=1e-9)
+    single = PreparedCenters(centers).dtype_for(rows, identity(p), -np.inf) == np.float32
+    np.testing.assert_allclose(others, second, rtol=1e-4 if single else 1e-9)
     for form in forms(rows):
         for a, b in zip(found(form), (labels, distances, others), strict=True):
             np.testing.assert_array_equal(a, b)

@@ -10,7 +10,7 @@ from daskmm.compiled import layout
 from daskmm.numerics.rows import Coordinates, SphereCoordinates, WhitenedCoordinates
 
 SINGLE, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
-PANEL_BYTES = 192  # three vectors of the widest registers
+PANEL_ROWS = 48  # three vectors of the widest registers in single precision
 
 
 @given(
@@ -21,7 +21,7 @@ PANEL_BYTES = 192  # three vectors of the widest registers
 )
 def test_tiles_are_whole_panels_of_at_most_576_rows(n, k, p, dtype):
     rows = layout.tile_rows(n, k, p, dtype)
-    width = PANEL_BYTES // dtype.itemsize
+    width = PANEL_ROWS
     assert rows > 0
     assert rows % width == 0
     assert rows <= max(576, width)
@@ -96,11 +96,27 @@ def test_rows_are_held_in_the_narrowest_type_that_has_their_numbers(dtype):
         (64, 1000, 68, True),
     ],
 )
-@pytest.mark.parametrize("s", [-7.0, -np.inf])
-def test_few_rows_are_computed_in_single_precision_if_their_products_are_many(n, k, p, single, s):
+def test_soft_steps_take_single_precision_if_rows_or_products_are_many(n, k, p, single):
     rows, scale = np.zeros((n, p), np.float32), np.ones(p)
-    assert layout.working_dtype(rows, scale, (k, p), 3.0, s) == (SINGLE if single else DOUBLE)
-    assert layout.working_dtype(rows.astype(DOUBLE), scale, (k, p), 3.0, s) == DOUBLE
+    assert layout.working_dtype(rows, scale, (k, p), 3.0, -7.0) == (SINGLE if single else DOUBLE)
+    assert layout.working_dtype(rows.astype(DOUBLE), scale, (k, p), 3.0, -7.0) == DOUBLE
+
+
+@pytest.mark.parametrize(
+    ("n", "k", "p", "dtype", "single"),
+    [
+        (64, 2, 8, SINGLE, True),
+        (64, 16, 2, SINGLE, True),
+        (63, 16, 8, SINGLE, False),
+        (5000, 15, 7, SINGLE, False),
+        (1 << 20, 1, 8, DOUBLE, False),
+        (1 << 13, 64, 8, DOUBLE, True),
+        (1 << 13, 63, 8, DOUBLE, False),
+    ],
+)
+def test_hard_steps_take_single_precision_where_it_saves_time(n, k, p, dtype, single):
+    rows, scale = np.zeros((n, p), dtype), np.ones(p)
+    assert layout.working_dtype(rows, scale, (k, p), 3.0, -np.inf) == (SINGLE if single else DOUBLE)
 
 
 def test_double_precision_is_taken_where_single_precision_might_overflow():

@@ -198,8 +198,10 @@ def cards(tree):
     return found
 
 
-def columns_of(tree):
-    return [text_of(each) for each in tree.findall(f".//{HTML}div[@class='card column']/{HTML}h3")]
+def column_cards(tree):
+    """The card of each column, by its name."""
+    found = tree.findall(f".//{HTML}div[@class='card column']")
+    return {text_of(card.find(f"{HTML}h3")): card for card in found}
 
 
 def paragraph(tree):
@@ -243,7 +245,7 @@ def test_without_rows_the_columns_of_the_largest_distances_come_first(standardiz
     # Trimmed fits do not keep variances.
     model = KMeans(2, trim=0.02, standardize=standardize, random_state=0).fit(X)
     tree = page_of(model, X)
-    assert columns_of(tree)[:2] == ["feature 3", "feature 1"]
+    assert list(column_cards(tree))[:2] == ["feature 3", "feature 1"]
     assert "similarity" not in paragraph(tree)
 
 
@@ -443,7 +445,7 @@ def test_columns_of_an_updated_model_are_compared_in_the_scale_of_its_fit():
     sizes = model.cluster_sizes_.astype(int)
     summary = run_folder.summarize(model, sizes, 300, "x", [])
     tree = check_page(html_report.report_page(model, summary, None))
-    assert columns_of(tree)[0] == "feature 0"
+    assert next(iter(column_cards(tree))) == "feature 0"
     assert "accounts for" not in paragraph(tree)
     assert "Means count each row in the cluster that it had in its fit or update." in text_of(tree)
 
@@ -707,6 +709,20 @@ def test_means_are_those_of_the_rows_of_the_labels(tmp_path):
             assert of_all == f"{wine[name].mean():,.{digits}f}"
 
 
+@pytest.mark.usefixtures("without_figures")
+def test_means_of_a_mixture_that_estimates_missing_values_are_called_so():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"wind": rng.normal(size=600)})
+    frame["gust"] = 2 * frame["wind"] + rng.normal(size=600)
+    frame["age"] = rng.normal(size=600) + 9 * (np.arange(600) % 2)
+    frame.loc[frame["wind"] < 0.5, "gust"] = np.nan
+    model = GaussianMixture(2, missing="partial", random_state=0).fit(frame)
+    tree = page_of(model, frame, Sampled(frame.to_numpy(), model.predict(frame)))
+    assert "accounts for" not in paragraph(tree)
+    overall = re.search(r"estimated mean of all rows: (\S+)", text_of(column_cards(tree)["gust"]))
+    assert float(overall[1].replace("−", "-")) == pytest.approx(0, abs=0.3)  # those there: 2.3
+
+
 def test_the_mean_of_all_rows_is_that_of_the_fit_and_not_of_the_sample():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(
@@ -806,6 +822,10 @@ def test_the_explained_variation_of_weighted_fits_is_weighted(standardize):
     between, total = (np.average(each, axis=0, weights=weights) for each in squares)
     np.testing.assert_allclose(means.overall, overall)
     np.testing.assert_allclose(means.explained, between / total)
+    page = text_of(page_of(model, rows, Sampled(rows, labels)))
+    assert "of the weighted variation of" in page
+    assert "has a weighted mean feature" in page
+    assert "(mean; " not in page
 
 
 @pytest.mark.usefixtures("without_figures")
@@ -922,7 +942,9 @@ def test_means_of_sampled_rows_are_called_so_and_left_out_for_clusters_with_few_
     said = cards(tree)
     few, first = model.labels_[600], model.labels_[300]
     of_first = rows[chosen][model.labels_[chosen] == first].mean(axis=0)
-    assert f"{of_first[0]:.0f} (mean of sampled rows; all rows: " in said[first]["feature 0"]
+    assert (
+        f"{of_first[0]:.0f} (mean of sampled rows; all sampled rows: " in said[first]["feature 0"]
+    )
     assert said[few] == {"–": ""}
     assert "has sampled rows with a mean feature 1 of" in paragraph(tree)
 

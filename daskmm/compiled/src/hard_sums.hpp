@@ -148,13 +148,13 @@ template <class R, class T> struct HardSums : Search<R, T> {
 
 // Compute labels, distances and bounds per row. The loop ends at a row that is not finite in the
 // model's coordinates, or whose squared norm overflows.
-template <class T> struct NearestCenters : Search<T, T> {
-  using Base = Search<T, T>;
+template <class R, class T> struct NearestCenters : Search<R, T> {
+  using Base = Search<R, T>;
   using Base::a, Base::p, Base::exact, Base::smallest, Base::second, Base::nearest;
 
   using Base::Base;
   bool add(Index start, Index b) {
-    const T* input = (const T*)a.rows + start * p;
+    const R* input = (const R*)a.rows + start * p;
     bool finite = true;
     Base::read(input, b, [&](Index i, Index n) {
       const double* some = exact + i * p;
@@ -187,12 +187,12 @@ template <class T> struct NearestCenters : Search<T, T> {
 };
 
 // The nearest of the centres that are listed for each row.
-template <class T> struct NearestListed : Entry {
+template <class R, class T> struct NearestListed : Entry {
   static constexpr Index ABREAST = 4;
   const Step& a;
   const Index p = a.p;
   const T *const factors = (const T*)a.factors, *const norms = (const T*)a.norms;
-  Coordinates<T, Step> coordinates{a};
+  Coordinates<R, Step> coordinates{a};
   double *exact, *raw;
   T* z;
   int32_t* listed;  // centres with which the present row is compared
@@ -206,7 +206,7 @@ template <class T> struct NearestListed : Entry {
   }
   void begin() { coordinates.begin(); }
   bool add(Index start, Index b) {
-    coordinates.transform((const T*)a.rows + start * p, b, raw, exact);
+    coordinates.transform((const R*)a.rows + start * p, b, raw, exact);
     for (Index i = 0; i < b; i++) {
       const double* row = exact + i * p;
       int32_t& label = a.labels[start + i];

@@ -18,14 +18,15 @@ template <class Work, class A> static int run(const A& a, Index tile) {
 }
 // Compute the same sums, in single precision if the flag is set.
 #define RUN(Work, flag, tile) (a->flag ? run<Work<float>>(*a, tile) : run<Work<double>>(*a, tile))
-template <class R> using MixedSums = HardSums<R, double>;
+template <template <class R, class T> class Work, class T> static int run_step(const Step& a) {
+  return a.single_rows ? run<Work<float, T>>(a, a.tile) : run<Work<double, T>>(a, a.tile);
+}
+#define RUN_STEP(Work) (a->single ? run_step<Work, float>(*a) : run_step<Work, double>(*a))
 
 ENTRY(soft_sums, Step) { return RUN(SoftSums, single, a->tile); }
-ENTRY(hard_sums, Step) {
-  return a->single ? run<HardSums<float, float>>(*a, a->tile) : RUN(MixedSums, single_rows, a->tile);
-}
-ENTRY(nearest_centers, Step) { return RUN(NearestCenters, single, a->tile); }
-ENTRY(nearest_listed, Step) { return RUN(NearestListed, single, a->tile); }
+ENTRY(hard_sums, Step) { return RUN_STEP(HardSums); }
+ENTRY(nearest_centers, Step) { return RUN_STEP(NearestCenters); }
+ENTRY(nearest_listed, Step) { return RUN_STEP(NearestListed); }
 ENTRY(known_sums, Step) { return RUN(KnownSums, single_rows, a->tile); }
 ENTRY(moments, Moments) { return RUN(MomentSums, single_rows, a->tile); }
 ENTRY(row_terms, Terms) { return RUN(RowTerms, single_rows, repeated_length(a->p) / a->p); }

@@ -16,7 +16,7 @@ extern "C" {
    known_sums. */
 typedef struct {
   int64_t n, p, k;             /* rows, features, centres */
-  int64_t tile;                /* rows per tile: whole panels of 192 bytes */
+  int64_t tile;                /* rows per tile: whole panels of 48 rows */
   int64_t code;                /* of the distortion, see rows.hpp */
   int64_t single_rows;         /* whether R is float32 */
   int64_t single;              /* whether T is float32 */
@@ -25,8 +25,8 @@ typedef struct {
   int64_t n_far;               /* length of the list of the farthest rows */
   int64_t scored;              /* whether a hard step computes the costs from the differences */
   int64_t n_leading;           /* directions of `basis`, whole groups of 8; 0: all features count */
-  int64_t rounded;             /* whether products of bfloat16 exclude centres: 2 in tiles of AMX,
-                                  1 without these, 0 none; see rounded.hpp */
+  int64_t rounded;             /* whether products of bfloat16 exclude centres, if T is float32: 2 in
+                                  tiles of AMX, 1 without these, 0 none; see rounded.hpp */
   int64_t n_listed;            /* centres listed for each row of `lists` */
   double slack;                /* reach of centres that the distances of a row do not bound */
   double lower_end, upper_end; /* where the domain of the distortion ends */

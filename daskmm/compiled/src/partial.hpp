@@ -24,6 +24,25 @@ template <class T> INLINE uint32_t bits_of(Flags<T> flags) {
 #endif
 }
 
+// Write the products of N rows with one centre's factors.
+template <class T, int N>
+INLINE void dots(const T* const (&rows)[N], const T* factors, Index p, T (&out)[N]) {
+  constexpr int L = LENGTH<T>;
+  Vector<T> sums[N][2] = {};
+  Index f = 0;
+  for (; f + 2 * L <= p; f += 2 * L) UNROLLED
+    for (int v = 0; v < 2; v++) {
+      const Vector<T> factor = load(factors + f + v * L);
+      UNROLLED for (int n = 0; n < N; n++)
+        sums[n][v] += factor * load(rows[n] + f + v * L);
+    }
+  UNROLLED for (int n = 0; n < N; n++) {
+    T total = sum_of<T>(sums[n][0] + sums[n][1]);
+    for (Index g = f; g < p; g++) total += factors[g] * rows[n][g];
+    out[n] = total;
+  }
+}
+
 // For each row of a tile, the nearest of the centres that it was compared with, in ascending order.
 template <class T> struct Nearby {
   const Index size, rows;  // centres listed per row; none are listed if this is 0
@@ -47,18 +66,14 @@ template <class T> struct Nearby {
     worst[i] = own[size - 1];
   }
   // Insert all rows whose products with the j-th centre are small.
-  template <class Real> void insert_line(Index j, const Real* line, Real norm, Index b) {
-    if constexpr (sizeof(Real) < sizeof(T))
-      for (Index i = 0; i < b; i++) insert(i, T(line[i] + norm), j);
-    else
-      for_vectors<T>(b, [&](Index i, int n_lanes) {
-        const Vector<T> score = load(line + i) + norm;
-        for (uint32_t left = bits_of<T>(counted<T>(score < load(worst + i), n_lanes)); left;
-             left &= left - 1) {
-          const int lane = __builtin_ctz(left);
-          insert(i + lane, score[lane], j);
-        }
-      });
+  void insert_line(Index j, const T* line, T norm, Index b) {
+    for_vectors<T>(b, [&](Index i, int n_lanes) {
+      const Vector<T> score = load(line + i) + norm;
+      for (uint32_t left = bits_of<T>(counted<T>(score < load(worst + i), n_lanes)); left; left &= left - 1) {
+        const int lane = __builtin_ctz(left);
+        insert(i + lane, score[lane], j);
+      }
+    });
   }
   // Write the list of a row, in which its nearest centre takes the places that are free.
   void write(Index i, int32_t nearest, int32_t* out) const {
@@ -91,23 +106,23 @@ template <class T, bool SECOND> INLINE void compare_pair(const T* line, Index ro
 }
 
 // Products along leading directions, and what these lack.
-template <class T> struct Directions : Excluding<T> {
+template <class T> struct Directions {
   static constexpr bool NEARLY_EXACT = false;  // centres near a row are listed by their distances
-  using Excluding<T>::rows, Excluding<T>::remainders;
   const Step& a;
-  const Index p = a.p, k = a.k, q = a.n_leading;
-  const T* const basis = (const T*)a.basis;
-  T *factors, *y;  // centres, padded to whole groups, and panels of rows along the directions
-  T* own;          // a row along the directions
+  const Index p = a.p, k = a.k, q = a.n_leading, rows = a.tile;
+  const T *const basis = (const T*)a.basis, *const norms = (const T*)a.norms,
+                 *const rests = (const T*)a.rests;
+  T* factors;         // centres along the directions, padded to whole groups
+  T *y, *remainders;  // panels of rows along the directions, and the norms of their remainders
+  T* own;             // a row along the directions
 
-  explicit Directions(const Step& a) : Excluding<T>(a.tile), a(a) {}
+  explicit Directions(const Step& a) : a(a) {}
   void place(Memory& memory) {
-    Excluding<T>::place(memory);
     memory(rounded_up(k, CENTERS) * q, factors), memory(rows * q, y), memory(q, own);
+    memory(q ? rows : 0, remainders);
   }
   void begin() {
-    memcpy(factors, a.leading, size_t(k) * q * sizeof(T));
-    this->norms = (const T*)a.norms, this->rests = (const T*)a.rests;
+    if (q) memcpy(factors, a.leading, size_t(k) * q * sizeof(T));
   }
   // Write panels of the rows along the directions; `slack` exceeds the rounding of squared norms.
   template <class Search> void prepare(const Search& s, T slack, Index b) {
@@ -155,27 +170,30 @@ template <class T> struct Leading {
 
   const Step& a;
   const Index p = a.p, k = a.k, rows = a.tile;
-  const bool rounded = a.rounded, active = rounded || a.n_leading;
+  const bool rounded = a.rounded && sizeof(T) == sizeof(float), active = rounded || a.n_leading;
   const Index chunk = a.guesses || (rounded && k * rows > FIT) ? CHUNK : k;
   const T* const factors = (const T*)a.factors;
-  // Rounded numbers have products in float32, which are rounded as such.
-  const double in_single = 2.4e-7 * (4.0 + __builtin_sqrt(double(p)));
-  const T slack = SLACK * T(rounded && a.rounding < in_single ? in_single : a.rounding);
   Directions<T> directions{a};
-  Rounded<T> of_rounded{a};
+  Rounded of_rounded{a};
+  T *first, *least;  // the candidate whose partial distance is least, and that distance
+  T* limits;         // the largest bound that does not exclude a centre
   int32_t* listed;
 
   explicit Leading(const Step& a) : a(a) {}
   void place(Memory& memory) {
-    if (!active) return;
-    with_products([&](auto& by) { by.place(memory), memory(by.rows + LENGTH<T>, listed); });
+    directions.place(memory);
+    if (rounded) of_rounded.place(memory);
+    memory(active ? rows : 0, first, least, limits), memory(active ? rows + LENGTH<T> : 0, listed);
   }
   void begin() {
-    if (active) with_products([&](auto& by) { by.begin(); });
+    directions.begin();
+    if (rounded) of_rounded.begin();
   }
   // Call `use` with the products that are in use.
   template <class Use> INLINE auto with_products(Use use) {
-    return rounded ? use(of_rounded) : use(directions);
+    if constexpr (sizeof(T) == sizeof(float))
+      if (rounded) return use(of_rounded);
+    return use(directions);
   }
 
   // Write each row's smallest score and its centre, and the second smallest among compared centres.
@@ -183,67 +201,59 @@ template <class T> struct Leading {
     with_products([&](auto& by) { find_by(by, s, guesses, b); });
   }
   template <class By, class Search> void find_by(By& by, Search& s, const int32_t* guesses, Index b) {
-    using Real = typename By::Real;
-    Real* const lines = (Real*)s.d;
-    by.prepare(s, slack, b);
-    for (Index i = 0; i < by.rows; i++) by.limits[i] = i < b ? Real(INFINITE) : -Real(INFINITE);
+    by.prepare(s, T(SLACK * a.rounding), b);
+    for (Index i = 0; i < rows; i++) limits[i] = i < b ? T(INFINITE) : -T(INFINITE);
     for (Index i = 0; guesses && i < b; i++) {
-      by.first[i] = Real(guesses[i]);
+      first[i] = T(guesses[i]);
       const int32_t at[1] = {int32_t(i)};
       compare<1>(by, s, guesses[i], at, 1);
     }
     for (Index from = 0; from < k; from += chunk) {
       const Index end = k - from < chunk ? k : from + chunk;
-      by.products(from, end, lines, b);
+      by.products(from, end, s.d, b);
       if (By::NEARLY_EXACT && s.nearby.size)
-        for (Index j = from; j < end; j++)
-          s.nearby.insert_line(j, lines + (j - from) * by.rows, by.norms[j], b);
-      if (!guesses) compare_first(by, s, lines, from, end, b);
+        for (Index j = from; j < end; j++) s.nearby.insert_line(j, s.d + (j - from) * rows, by.norms[j], b);
+      if (!guesses) compare_first(by, s, from, end, b);
       for (Index i = 0; i < b; i++) {  // the first candidate is not compared again
-        const Index j = Index(by.first[i]);
-        if (from <= j && j < end) lines[(j - from) * by.rows + i] = Real(INFINITE);
+        const Index j = Index(first[i]);
+        if (from <= j && j < end) s.d[(j - from) * rows + i] = T(INFINITE);
       }
       for (Index j = from; j < end; j++) {
-        const Real* line = lines + (j - from) * by.rows;
-        const Index n = list<Real>(line, by.remainders, by.limits, by.norms[j], by.rests[j], b, listed);
+        const T* line = s.d + (j - from) * rows;
+        const Index n = list(line, by.remainders, limits, by.norms[j], by.rests[j], b, listed);
         for (Index at = 0; at < n; at += 4) compare<4>(by, s, j, listed + at, n - at < 4 ? n - at : 4);
       }
     }
   }
   // Compare each row with the centre whose partial distance is least, unless the bound excludes it.
-  template <class By, class Search, class Real>
-  INLINE void compare_first(By& by, Search& s, const Real* lines, Index from, Index end, Index b) {
-    for (Index i = 0; i < by.rows; i++) by.least[i] = Real(INFINITE), by.first[i] = Real(from);
+  template <class By, class Search>
+  INLINE void compare_first(By& by, Search& s, Index from, Index end, Index b) {
+    for (Index i = 0; i < rows; i++) least[i] = T(INFINITE), first[i] = T(from);
     for (Index j = from; j < end; j += 2)
-      compare_pair<Real, false>(lines + (j - from) * by.rows, by.rows, j, by.norms + j, by.least, nullptr,
-                                by.first, b);
+      compare_pair<T, false>(s.d + (j - from) * rows, rows, j, by.norms + j, least, nullptr, first, b);
     for (Index i = 0; i < b; i++) {
-      const Index j = Index(by.first[i]);
+      const Index j = Index(first[i]);
       const int32_t at[1] = {int32_t(i)};
-      if (!(by.least[i] - by.remainders[i] * by.rests[j] > by.limits[i])) compare<1>(by, s, j, at, 1);
+      if (!(least[i] - by.remainders[i] * by.rests[j] > limits[i])) compare<1>(by, s, j, at, 1);
     }
   }
   T limit_of(T smallest, T norm) const {
-    return smallest + slack * (T(3) * norm + T(2) * (smallest + norm) + T(a.slack));
+    return smallest + T(SLACK * a.rounding) * (T(3) * norm + T(2) * (smallest + norm) + T(a.slack));
   }
   // Return the largest score that does not exclude a centre from being the nearest to a row.
-  T limit(Index i) {
-    return with_products([&](auto& by) { return T(by.limits[i]) - by.shift(i); });
-  }
+  T limit(Index i) const { return limits[i] - (rounded ? of_rounded.shift(i) : T(0)); }
 
   // List the rows for which the bound does not exclude a centre.
-  template <class Real> static INLINE Index list(const Real* __restrict line,
-                                                 const Real* __restrict remainders,
-                                                 const Real* __restrict limits, Real norm, Real rest, Index b,
-                                                 int32_t* __restrict listed) {
-    constexpr int L = LENGTH<Real>, N = GROUP;
+  static INLINE Index list(const T* __restrict line, const T* __restrict remainders,
+                           const T* __restrict limits, T norm, T rest, Index b, int32_t* __restrict listed) {
+    constexpr int L = LENGTH<T>, N = GROUP;
     Index n = 0;
     for (Index i = 0; i < b; i += N * L) {
       uint32_t near[N], found = 0;
       UNROLLED for (int v = 0; v < N; v++) {
         const Index at = i + v * L;
-        const Vector<Real> bound = load(line + at) + norm - load(remainders + at) * rest;
-        near[v] = bits_of<Real>(bound <= load(limits + at));
+        const Vector<T> bound = load(line + at) + norm - load(remainders + at) * rest;
+        near[v] = bits_of<T>(bound <= load(limits + at));
         found |= near[v];
       }
       if (!found) continue;
@@ -255,18 +265,14 @@ template <class T> struct Leading {
   }
   // Prepare `excludes` for a row. The first candidate counts again in a tie.
   void restore(T* d, Index i) {
-    with_products([&](auto& by) {
-      using Real = decltype(+by.limits[i]);
-      if (chunk < k) by.choose(i);
-      else ((Real*)d)[Index(by.first[i]) * by.rows + i] = -Real(INFINITE);
-    });
+    if (chunk < k) with_products([&](auto& by) { by.choose(i); });
+    else d[Index(first[i]) * rows + i] = -T(INFINITE);
   }
   // Return whether the bound excludes the j-th centre from being the nearest to that row.
   bool excludes(const T* d, Index i, Index j) {
     return with_products([&](auto& by) {
-      using Real = decltype(+by.limits[i]);
-      const Real product = chunk < k ? by.product(j) : ((const Real*)d)[j * by.rows + i];
-      return product + by.norms[j] - by.remainders[i] * by.rests[j] > by.limits[i];
+      const T product = chunk < k ? by.product(j) : d[j * rows + i];
+      return product + by.norms[j] - by.remainders[i] * by.rests[j] > limits[i];
     });
   }
   // Compare up to N rows with the j-th centre.
@@ -283,7 +289,7 @@ template <class T> struct Leading {
       if (x < s.smallest[i]) {
         s.second[i] = s.smallest[i] < s.second[i] ? s.smallest[i] : s.second[i];
         s.smallest[i] = x, s.nearest[i] = T(j);
-        by.limits[i] = typename By::Real(limit_of(x, s.norms[i]) + by.shift(i));
+        limits[i] = limit_of(x, s.norms[i]) + by.shift(i);
       } else if (x < s.second[i]) s.second[i] = x;
     }
   }

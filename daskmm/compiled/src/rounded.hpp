@@ -7,25 +7,6 @@
 
 namespace {
 
-// Write the products of N rows with one centre's factors.
-template <class T, int N>
-INLINE void dots(const T* const (&rows)[N], const T* factors, Index p, T (&out)[N]) {
-  constexpr int L = LENGTH<T>;
-  Vector<T> sums[N][2] = {};
-  Index f = 0;
-  for (; f + 2 * L <= p; f += 2 * L) UNROLLED
-    for (int v = 0; v < 2; v++) {
-      const Vector<T> factor = load(factors + f + v * L);
-      UNROLLED for (int n = 0; n < N; n++)
-        sums[n][v] += factor * load(rows[n] + f + v * L);
-    }
-  UNROLLED for (int n = 0; n < N; n++) {
-    T total = sum_of<T>(sums[n][0] + sums[n][1]);
-    for (Index g = f; g < p; g++) total += factors[g] * rows[n][g];
-    out[n] = total;
-  }
-}
-
 // Two features, q and q + n_pairs, share 32 bits, which arrays of float hold as they are.
 constexpr uint32_t UPPER = 0xffff0000, EXPONENT = 0x7f800000;
 constexpr Index pairs_of(Index p) { return rounded_up((p + 1) / 2, TILE_SIDE); }
@@ -33,27 +14,28 @@ INLINE Vector<float> first_of(Bits<float> pair) { return (Vector<float>)(pair <<
 INLINE Vector<float> second_of(Bits<float> pair) { return (Vector<float>)(pair & UPPER); }
 INLINE Bits<float> load_pairs(const float* from) { return (Bits<float>)load(from); }
 
-// Squared norms of a vector, and of what rounding keeps and loses.
+// Squared norms of a vector, of it about the offset, and of what remains and is lost by rounding that.
 struct RoundedNorms {
-  float all, kept, lost;
+  float all, shifted, kept, lost;
 };
-// Round 2 n_pairs features to the nearest, and flush subnormal numbers.
-INLINE RoundedNorms round_pairs(const float* x, Index n_pairs, float* pairs) {
-  Vector<float> all{}, kept{}, lost{};
+// Round x − offset, both of 2 n_pairs features, to the nearest, and flush subnormal numbers.
+INLINE RoundedNorms round_pairs(const float* x, const float* offset, Index n_pairs, float* pairs) {
+  Vector<float> all{}, shifted{}, kept{}, lost{};
   for (Index q = 0; q < n_pairs; q += LENGTH<float>) {
     Bits<float> halves[2];
     UNROLLED for (int half = 0; half < 2; half++) {
-      const Vector<float> z = load(x + q + half * n_pairs);
+      const Index at = q + half * n_pairs;
+      const Vector<float> given = load(x + at), z = given - load(offset + at);
       Bits<float> bits = (Bits<float>)z;
       bits = (bits + 0x7fff + (bits >> 16 & 1)) & UPPER;
       bits &= (Bits<float>)((bits & EXPONENT) != 0);
       const Vector<float> rounded = (Vector<float>)bits, rest = z - rounded;
-      all += z * z, kept += rounded * rounded, lost += rest * rest;
+      all += given * given, shifted += z * z, kept += rounded * rounded, lost += rest * rest;
       halves[half] = bits;
     }
     store(pairs + q, (Vector<float>)(halves[0] >> 16 | halves[1]));
   }
-  return {sum_of<float>(all), sum_of<float>(kept), sum_of<float>(lost)};
+  return {sum_of<float>(all), sum_of<float>(shifted), sum_of<float>(kept), sum_of<float>(lost)};
 }
 
 // Where the pairs of the j-th centre from q on are, of which TILE_SIDE are contiguous.
@@ -93,88 +75,62 @@ inline void pair_products(const float* centers, Index n_groups, const float* pan
     }
 }
 
-// What excludes centres of the rows of a tile: the bound of a score is a product, plus the norm of the
-// centre, less `remainders` of the row times `rests` of the centre.
-template <class Value> struct Excluding {
-  using Real = Value;
-  const Index rows;
-  const Real *norms = nullptr, *rests = nullptr;
-  Real* remainders;
-  Real *first, *least;  // the candidate whose product is least, and that distance
-  Real* limits;         // the largest bound that does not exclude a centre
-
-  explicit Excluding(Index rows) : rows(rows) {}
-  void place(Memory& memory) { memory(rows, remainders, first, least, limits); }
-};
-
 // Products of rounded rows and centres, and bounds of what rounding loses.
-template <class T> struct Rounded : Excluding<float> {
+struct Rounded {
   static constexpr bool NEARLY_EXACT = true;
-  // The usual share of a number that rounding loses, and a square that is far below overflow.
-  static constexpr double LOST = 1.0 / 600, LARGE = 1e34;
+  // The usual share of a number that rounding loses.
+  static constexpr double LOST = 1.0 / 600;
   const Step& a;
-  const Index p = a.p, k = a.k, n_pairs = pairs_of(p);
+  const Index p = a.p, k = a.k, n_pairs = pairs_of(p), rows = a.tile;
   const double cushion = 1.0 + 1e-7 * double(p + 1000);  // norms are rounded
-  float *centers, *panels;                               // rounded about the offset
-  float *own_norms, *own_rests;                          // of the centres
-  T *shifts, *offset, *of_factors;                       // `of_factors` is the offset of −2 θ
+  float *centers, *norms, *rests;                        // centres, about the offset
+  float *panels, *remainders, *shifts;                   // rows
+  float *offset, *of_factors;                            // of rows, and of factors −2 θ
   float *own, *some;  // a row before and after it is rounded; rows before they are transposed
 
-  explicit Rounded(const Step& a) : Excluding<float>(rounded_up(a.tile, WIDTH<float>)), a(a) {}
+  explicit Rounded(const Step& a) : a(a) {}
   void place(Memory& memory) {
-    Excluding<float>::place(memory);
-    memory(rounded_up(k, TILE_SIDE) * n_pairs, centers), memory(k + k % 2, own_norms, own_rests);
-    memory(rows * n_pairs, panels), memory(rows, shifts), memory(p, offset, of_factors);
-    memory(2 * n_pairs, own), memory((WIDTH<float> + SIDE<float>)*n_pairs, some);
+    memory(rounded_up(k, TILE_SIDE) * n_pairs, centers), memory(k + k % 2, norms, rests);
+    memory(rows * n_pairs, panels), memory(rows, remainders, shifts);
+    memory(2 * n_pairs, offset, of_factors, own), memory((WIDTH<float> + SIDE<float>)*n_pairs, some);
   }
   void begin() {
-    const T* factors = (const T*)a.factors;
+    const float* factors = (const float*)a.factors;
     for (Index j = 0; j < k; j++)
-      for (Index f = 0; f < p; f++) of_factors[f] += factors[j * p + f] / T(k);
-    for (Index f = 0; f < p; f++) offset[f] = T(-0.5) * of_factors[f];
+      for (Index f = 0; f < p; f++) of_factors[f] += factors[j * p + f] / float(k);
+    for (Index f = 0; f < p; f++) offset[f] = -0.5f * of_factors[f];
     for (Index j = 0; j < k; j++) {
       const RoundedNorms found = rounded(factors + j * p, of_factors, some);
       for (Index q = 0; q < n_pairs; q += TILE_SIDE)
         memcpy(centers + place_of_pairs(j, q, n_pairs), some + q, TILE_SIDE * sizeof(float));
-      own_norms[j] = 0.25f * found.all;
+      norms[j] = 0.25f * found.shifted;
       // A sum of products errs by at most one unit in the last place of the norms per summand.
       const double sums = 1.2e-7 * double(2 * n_pairs + 8) * __builtin_sqrt(double(found.kept));
-      const double both = LOST * LOST * found.all + found.lost;
-      own_rests[j] = float(cushion * (__builtin_sqrt(both) + sums) + 1e-30);
+      const double both = LOST * LOST * found.shifted + found.lost;
+      rests[j] = float(cushion * (__builtin_sqrt(both) + sums));
     }
-    if (k % 2) own_norms[k] = float(INFINITE);
-    norms = own_norms, rests = own_rests;
+    if (k % 2) norms[k] = float(INFINITE);
   }
-  INLINE RoundedNorms rounded(const T* x, const T* about, float* pairs) {
-    for (Index f = 0; f < p; f++) own[f] = float(x[f] - about[f]);
-    for (Index f = p; f < 2 * n_pairs; f++) own[f] = 0.0f;
-    return round_pairs(own, n_pairs, pairs);
+  INLINE RoundedNorms rounded(const float* x, const float* about, float* pairs) {
+    memcpy(own, x, size_t(p) * sizeof(float));
+    return round_pairs(own, about, n_pairs, pairs);
   }
   // Write panels of the rounded rows, and the squared norms of the rows. The error
   // ‖z − ẑ‖ ‖θ‖ + ‖ẑ‖ ‖θ − θ̂‖ is at most the product of two lengths, √(‖z − ẑ‖²/c² + ‖ẑ‖²) and
   // √(c² ‖θ‖² + ‖θ − θ̂‖²); they are parallel if c is the share that is lost.
-  template <class Search> void prepare(const Search& s, T slack, Index b) {
+  template <class Search> void prepare(const Search& s, float slack, Index b) {
     for (Index i = 0; i < b; i++) {
       const Index within = i % WIDTH<float>, start = i - within;
-      float* pairs = some + within * n_pairs;
-      const T* const row[1] = {s.z + i * p};
-      T found[1];
-      dots<T, 1>(row, row[0], p, found);
-      s.norms[i] = found[0];
-      const RoundedNorms about = rounded(row[0], offset, pairs);
-      const double both = double(about.lost) / (LOST * LOST) + about.kept;
-      remainders[i] = both < LARGE ? float(cushion * __builtin_sqrt(both)) : float(INFINITE);
+      const RoundedNorms found = rounded(s.z + i * p, offset, some + within * n_pairs);
+      s.norms[i] = found.all;
+      remainders[i] = float(cushion * __builtin_sqrt(found.lost / (LOST * LOST) + found.kept));
       // The last summand exceeds what underflows.
-      shifts[i] = found[0] - about.all + T(3) * slack * about.all + T(1e-30);
-      if (!(both < LARGE)) {  // bounds exclude nothing
-        memset(pairs, 0, size_t(n_pairs) * sizeof(float));
-        shifts[i] = T(0);
-      }
+      shifts[i] = found.all - found.shifted + 3.0f * slack * found.shifted + 1e-30f;
       if (i + 1 == b || within + 1 == WIDTH<float>)
         transpose(some, within + 1, n_pairs, panels + start * n_pairs, n_pairs);
     }
   }
-  T shift(Index i) const { return shifts[i]; }
+  float shift(Index i) const { return shifts[i]; }
   // Write the products of some centres with all rows.
   void products(Index from, Index end, float* lines, Index b) const {
     const float* some = centers + from * n_pairs;
