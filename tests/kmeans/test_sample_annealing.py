@@ -146,9 +146,6 @@ def test_few_clusters_of_many_values_are_found_on_the_sample(n_features, samples
     rows = np.random.default_rng(0).normal(size=(2000, n_features))
     model = KMeans(3, random_state=0).fit(rows)
     assert model.history_[0].exact == (not samples)
-    np.testing.assert_allclose(
-        model.cluster_centers_, [rows[model.labels_ == j].mean(axis=0) for j in range(3)], atol=0.02
-    )
 
 
 @pytest.mark.parametrize(("init", "races"), [("k-means++", True), ("random", False)])
