@@ -28,6 +28,7 @@ from daskmm.cluster._fitting import attributes_of_outcome, set_fitted
 from daskmm.cluster._mixed import checked_mixed, learned_coding
 from daskmm.cluster._output import fitted_labels
 from daskmm.cluster._parameters import (
+    HARMONIC,
     anneals_on_sample,
     checked_distortion,
     cluster_range,
@@ -390,13 +391,15 @@ class CenterRecipe:
         coded = layout.lazy and (layout.sparse or self.model.distortion == "mixed")
         # Far rows are known in the sample only, so annealing over the table would count them.
         trimmed = self.model.trim > 0
-        bounds, seeds = cluster_range(self.model), self._seeds
+        bounds, seeds, exchanges = cluster_range(self.model), self._seeds, self._exchanges(layout)
+        hard = self.model._schedule(lambda: HARMONIC).s0 == -math.inf
         return anneals_on_sample(
             layout,
             self.model.sample_size,
             self.model.polish,
             *bounds,
-            alone=self._most_starts(layout) == 1 and not self._exchanges(layout),
+            alone=self._most_starts(layout) == 1 and not exchanges,
+            races=hard and exchanges,
             always=(coded or trimmed) and seeds,
         )
 

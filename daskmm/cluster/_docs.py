@@ -80,9 +80,10 @@ sample_size : int, "auto" or None, default="auto"
     in the same passes, until the cost is stationary, which takes a handful of passes. "auto" is
     10,000 to 20,000 rows (200 per cluster), or 50 per cluster if that is more; a table of at most
     twice as many rows is small, and its sample has all rows. A small table is annealed directly,
-    without a sample, if there are fewer than 16 clusters, or if it is in memory and there is one
-    start that exchanges no clusters (from given centres, for instance); a streamed table is then
-    read in every iteration. Streamed tables of sparse rows or mixed columns take a sample all the
+    without a sample, if there are fewer than 16 clusters (in `KMeans`, only if the table has fewer
+    than 262,144 values as well), or if it is in memory and there is one start that exchanges no
+    clusters (from given centres, for instance); a streamed table is then read in every iteration.
+    Streamed tables of sparse rows or mixed columns take a sample all the
     same, unless `init` gives centres. With None the starting centres are rows of a sample, the
     annealing runs over all rows of any table, and no clusters are exchanged. Samples are drawn
     uniformly. But where few rows carry most of the cost (heavy tails, far outliers), one more pass

@@ -54,6 +54,8 @@ _LARGEST_LOG = 600.0
 # recombining: this lowers the cost of unequal or heavy-tailed clusters by 1 to 4 %, but not at all
 # with 12 clusters (tests/benchmarks/README.md).
 _WORTH_RECOMBINING = 16
+# Least number of elements of a table of fewer clusters whose starts race on a sample.
+_WORTH_RACING = 1 << 18
 
 
 def annealing_schedule(
@@ -105,6 +107,7 @@ def anneals_on_sample(
     at_most: int,
     *,
     alone: bool = False,
+    races: bool = False,
     always: bool = False,
 ) -> bool:
     """Return whether a fit anneals on a sample, and takes only Lloyd steps over the table.
@@ -112,10 +115,11 @@ def anneals_on_sample(
     Without polishing, there would be no steps over all rows. A table of unknown length, which
     occurs in plans only, counts as large, since passes over a small table cost little. A small
     table of many clusters is its own sample, unless it is in memory and has one start (`alone`),
-    which can neither be recombined with others nor exchange clusters. Streamed rows that are sparse
-    or of mixed columns are annealed on a sample, however few they are (`always`): if every
-    iteration read them, there would be time for one start only, which is too few with thousands of
-    features or levels.
+    which can neither be recombined with others nor exchange clusters. So is a small table of few
+    clusters with many values, if the starts race (`races`). Streamed rows that are sparse or of
+    mixed columns are annealed on a sample, however few they are (`always`): if every iteration read
+    them, there would be time for one start only, which is too few with thousands of features or
+    levels.
     """
     if sample_size is None or not polish:
         return False
@@ -123,7 +127,7 @@ def anneals_on_sample(
     if always or n_rows is None:
         return True
     size = wanted or usual_sample_size(n_rows, layout.width, at_most)
-    many = at_least >= _WORTH_RECOMBINING
+    many = at_least >= _WORTH_RECOMBINING or (races and n_rows * layout.width >= _WORTH_RACING)
     return n_rows > size or (many and (layout.lazy or not alone))
 
 

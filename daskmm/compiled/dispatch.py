@@ -25,6 +25,7 @@ from daskmm.compiled.layout import (
     working_dtype,
 )
 from daskmm.compiled.partial import (
+    LEAST_CENTERS,
     exclude_centers,
     fields_of_directions,
     fields_of_rounded,
@@ -136,9 +137,9 @@ class PreparedCenters:
             found = _ALL_FEATURES
             if exclude_centers(self.centers, self.distortion):
                 some = some_rows(rows)
-                found = found | self._excluding(
-                    dtype, some if coordinates is None else coordinates.to_model(some)
-                )
+                z = some if coordinates is None else coordinates.to_model(some)
+                with np.errstate(over="ignore", invalid="ignore"):
+                    found = found | self._excluding(dtype, z)
             self._leading[dtype] = found
         return found
 
@@ -147,7 +148,7 @@ class PreparedCenters:
         fields = self.fields(dtype)
         factors, norms = fields["factors"], fields["norms"][: len(self.centers)]
         found = fields_of_rounded(factors, norms, rows)
-        if found:
+        if found or len(self.centers) < LEAST_CENTERS:
             return found
         if self.directions is None:
             self.directions = principal_directions(self.centers)

@@ -172,13 +172,9 @@ def working_dtype(
         suits = held_single and np.log2(k) < -30.0 * s
     if len(rows) < needed or not suits:
         return np.dtype(np.float64)
-    single = in_single_range(extent, float(scale.min()), float(scale.max()))
+    extents = (extent, float(scale.min()), float(scale.max()))
+    single = all(1.0 / _SINGLE_RANGE < extent < _SINGLE_RANGE for extent in extents)
     return np.dtype(np.float32 if single else np.float64)
-
-
-def in_single_range(*extents: float) -> bool:
-    """Return whether the squares of these positive numbers have single precision."""
-    return all(1.0 / _SINGLE_RANGE < extent < _SINGLE_RANGE for extent in extents)
 
 
 def row_dtype(rows: NDArray) -> np.dtype:

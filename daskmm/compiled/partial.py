@@ -7,7 +7,10 @@ another centre cannot be the nearest, so its distance is not computed (`src/part
 directions are the principal ones of the centres, and q is chosen on a few rows.
 
 Some processors compute products of bfloat16 many times as fast as those of float32. Rows and
-centres are rounded there, and what rounding loses bounds the distances (`src/rounded.hpp`). Labels and sums do not depend on any of this.
+centres in float32 are rounded there, and what rounding loses bounds the distances
+(`src/rounded.hpp`).
+
+Labels and sums do not depend on any of this.
 """
 
 from __future__ import annotations
@@ -18,14 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.compiled import library
-from daskmm.compiled.layout import in_single_range
 from daskmm.numerics.distances import product_rounding
 from daskmm.numerics.distortions.base import Distortion
 
 FloatArray = NDArray[np.float64]
 
-# Least numbers of centres and features for which partial distances save time.
-LEAST_CENTERS, LEAST_FEATURES = 256, 64
+# Least numbers of centres and features for which partial distances save time; of centres also for
+# products of bfloat16.
+LEAST_CENTERS, LEAST_FEATURES, _LEAST_ROUNDED = 256, 64, 64
 # Rows on which q is chosen, and the shares of the features that are tried.
 _ROWS, _SHARES = 64, (1 / 8, 3 / 16, 1 / 4, 5 / 16, 3 / 8, 1 / 2)
 # Assumed times. A distance that is computed alone takes _FULL times as long as in a product of all
@@ -53,13 +56,15 @@ def principal_directions(centers: FloatArray) -> NDArray[np.float32]:
 
 def exclude_centers(centers: FloatArray, distortion: Distortion) -> bool:
     """Return whether partial distances are tried: not for few centres or features."""
-    k, p = centers.shape
-    return k >= LEAST_CENTERS and p >= LEAST_FEATURES and distortion.squared
+    (k, p), least = centers.shape, LEAST_CENTERS
+    if library.rounded_products():
+        least = min(least, _LEAST_ROUNDED)
+    return k >= least and p >= LEAST_FEATURES and distortion.squared
 
 
 def directions_for(centers: FloatArray, distortion: Distortion) -> NDArray[np.float32] | None:
-    """Return the directions of steps from some centres; None if steps hardly need any."""
-    if not exclude_centers(centers, distortion) or library.rounded_products():
+    """Return the directions of steps from some centres; None where steps hardly use any."""
+    if library.rounded_products() or not exclude_centers(centers, distortion):
         return None
     return principal_directions(centers)
 
@@ -69,9 +74,10 @@ def fields_of_rounded(factors: NDArray, norms: NDArray, rows: NDArray) -> dict[s
 
     The parameters are those of `fields_of_directions`.
     """
-    rounded, offset = library.rounded_products(), factors.mean(axis=0)
-    if not rounded or not in_single_range(float(np.abs(factors).max())):
+    rounded = library.rounded_products()
+    if not rounded or factors.dtype != np.float32:
         return {}
+    rows, offset = rows.astype(factors.dtype), factors.mean(axis=0)
     z, about = rows + 0.5 * offset, factors - offset
     scores = rows @ factors.T + norms
     lost = 2.0 * _LOST * np.linalg.norm(z, axis=1)[:, None] * np.linalg.norm(about, axis=1)

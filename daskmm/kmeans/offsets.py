@@ -20,9 +20,10 @@ FloatArray = NDArray[np.float64]
 
 # Number of clusters to which a row may go: those nearest to it.
 _NEAR = 16
-# Largest number of rounds of an auction. A round raises an offset by at least this share of the
-# mean distance, so that clusters whose rows are alike do not raise each other's offset for ever.
-_MOST_ROUNDS, _LEAST_RISE = 200, 2e-3
+# Largest number of rounds of an auction, and number of rounds after which full clusters rise
+# together: clusters far from all others would outbid each other for ever. A round raises an offset
+# by at least this share of the mean distance, as rows of different clusters may be alike.
+_MOST_ROUNDS, _APART_ROUNDS, _LEAST_RISE = 200, 100, 2e-3
 # An auction begins at this share of the earlier offsets. A larger share would leave clusters too
 # small; an auction that begins at 0 takes three times as long.
 _KEPT = 0.7
@@ -35,7 +36,7 @@ def learned_offsets(sample: Sample, state: CenterState, limits: FloatArray) -> F
 
     They start from a share of the offsets of the state, if it has any. The sample is in the
     coordinates of the centres; the limits are weights of its rows, (n_clusters,). Limits may be
-    missed if many rows are identical, or if clusters are far apart.
+    missed if many rows are identical.
     """
     near, distances = _nearest_clusters(sample, state)
     v, (n, m) = sample.weights, near.shape
@@ -48,7 +49,7 @@ def learned_offsets(sample: Sample, state: CenterState, limits: FloatArray) -> F
         offsets += _KEPT * state.offsets
     least_rise = _LEAST_RISE * float(np.average(distances.min(axis=1), weights=v))
     changed = np.arange(n)
-    for _ in range(_MOST_ROUNDS):
+    for number in range(_MOST_ROUNDS):
         own, here = distances[changed] + offsets[near[changed]], np.arange(len(changed))
         best = own.argmin(axis=1)
         labels[changed], smallest = near[changed, best], own[here, best]
@@ -58,6 +59,12 @@ def learned_offsets(sample: Sample, state: CenterState, limits: FloatArray) -> F
         large = np.flatnonzero(weights > limits)
         if not len(large):
             break
+        full = weights > _AIM * limits
+        if number >= _APART_ROUNDS and (weights - limits)[full].sum() > 0:
+            excess = float((weights - _AIM * limits)[full].sum())
+            offsets[full] += _rise(distances + offsets[near], full[near], v, excess) + least_rise
+            changed = np.arange(n)
+            continue
         # Rows that lose least by leaving come first.
         rows = np.flatnonzero((weights > limits)[labels])
         rows = rows[np.lexsort((margins[rows], labels[rows]))]
@@ -68,6 +75,17 @@ def learned_offsets(sample: Sample, state: CenterState, limits: FloatArray) -> F
         offsets[large] += margins[rows[last]] + least_rise
         changed = np.unique(np.concatenate([owners[ends[j] : ends[j + 1]] for j in large]))
     return offsets
+
+
+def _rise(costs: FloatArray, full: NDArray[np.bool_], weights: FloatArray, excess: float) -> float:
+    """Return by how much the offsets of full clusters rise until some weight leaves them."""
+    margins = np.where(full, np.inf, costs).min(axis=1) - np.where(full, costs, np.inf).min(axis=1)
+    inside = np.flatnonzero((margins > 0) & np.isfinite(margins))
+    inside = inside[np.argsort(margins[inside], kind="stable")]
+    if not len(inside):
+        return 0.0
+    leaving = int(np.searchsorted(np.cumsum(weights[inside]), excess))
+    return float(margins[inside[min(leaving, len(inside) - 1)]])
 
 
 def _nearest_clusters(sample: Sample, state: CenterState) -> tuple[NDArray[np.int32], FloatArray]:

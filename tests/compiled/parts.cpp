@@ -60,7 +60,7 @@ PART void rounded_bounds_float(float* z, Index n, const float* factors, Index k,
   } const rows{z, norms};
   Step a{};
   a.p = p, a.k = k, a.tile = rounded_up(n, WIDTH<float>), a.rounded = rounded, a.factors = factors;
-  Rounded<float> by(a);
+  Rounded by(a);
   float* lines;
   Memory memory;
   memory.allocate([&](Memory& m) { by.place(m), m(rounded_up(k, TILE_SIDE) * a.tile, lines); });
@@ -69,7 +69,7 @@ PART void rounded_bounds_float(float* z, Index n, const float* factors, Index k,
     by.choose(i);
     for (Index j = 0; j < k; j++) {
       // The product of one row and one centre is that of all, up to the order of the sums.
-      const float product = lines[j * by.rows + i], both = by.remainders[i] * by.rests[j];
+      const float product = lines[j * a.tile + i], both = by.remainders[i] * by.rests[j];
       const bool same = __builtin_fabsf(by.product(j) - product) <= 1e-4f * both * float(p);
       bounds[j * n + i] = same ? product + by.norms[j] - both - by.shift(i) : __builtin_nanf("");
     }

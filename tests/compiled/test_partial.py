@@ -29,6 +29,7 @@ def rounded(request, monkeypatch):
         pytest.skip("this processor has no tiles, or the environment does not want them")
     monkeypatch.setattr(library, "rounded_products", lambda: ROUNDED[request.param])
     monkeypatch.setattr(partial, "LEAST_CENTERS", 2)
+    monkeypatch.setattr(dispatch, "LEAST_CENTERS", 2)
     monkeypatch.setattr(partial, "LEAST_FEATURES", 16)
     monkeypatch.setattr(dispatch, "_LEAST_ROWS", 1)
     monkeypatch.setattr(layout, "_FEW_ROWS", 1)
@@ -40,6 +41,7 @@ def without_directions(rows, coordinates, centers):
     """The nearest centres with all distances."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(partial, "LEAST_CENTERS", 10**9)
+        patch.setattr(partial, "_LEAST_ROUNDED", 10**9)
         return found(rows, coordinates, centers)
 
 
@@ -119,11 +121,13 @@ def test_sums_are_bit_for_bit_those_of_all_distances(dtype, rounded):
     for least in (2, 10**9):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(partial, "LEAST_CENTERS", least)
+            patch.setattr(partial, "_LEAST_ROUNDED", least)
             prepared = PreparedCenters(centers)
             results.append(block_sums(rows, None, identity(96), prepared, -np.inf, 16))
             fields = prepared.leading(np.dtype(dtype), rows, None)
         used = (fields["n_leading"] > 0, fields["rounded"])
-        assert used == ((not rounded, rounded) if least == 2 else (False, 0))
+        by_rounded = rounded if dtype == "f4" else 0
+        assert used == ((not by_rounded, by_rounded) if least == 2 else (False, 0))
     for mine, theirs in zip(*results, strict=True):
         np.testing.assert_array_equal(mine, theirs)
 
@@ -177,3 +181,39 @@ def test_a_row_that_is_not_finite_is_refused():
     rows[1234, 5] = np.inf
     with pytest.raises(ValueError, match="1234"):
         labels_of(placed(rows), identity(96), CenterState(centers, -np.inf))
+
+
+@pytest.mark.parametrize(("k", "p", "used"), [(63, 96, 0), (64, 63, 0), (64, 64, 1), (300, 96, 1)])
+def test_products_are_rounded_from_64_centres_and_features_on(k, p, used, rounded, monkeypatch):
+    for name, least in (("LEAST_CENTERS", 256), ("LEAST_FEATURES", 64), ("_WORTH", 0.9)):
+        monkeypatch.setattr(partial, name, least)
+    monkeypatch.setattr(dispatch, "LEAST_CENTERS", 256)
+    rows, centers = embedded(p=p, k=k)
+    fields = PreparedCenters(centers).leading(np.dtype("f4"), rows, None)
+    assert fields["rounded"] == used * rounded
+    assert bool(fields["n_leading"]) == (not rounded and k > 256)
+
+
+def test_centres_that_rounding_cannot_tell_apart_are_compared_otherwise(rounded, monkeypatch):
+    monkeypatch.setattr(partial, "_WORTH", 0.9)
+    rows, centers = embedded()
+    rows, centers = np.float32(1e-3) * rows, 1e-3 * centers
+    for table in (rows, centers):
+        table[::2, 0] += 100.0  # two crowds
+    prepared, labels = PreparedCenters(centers), np.empty(len(rows), np.int32)
+    assert nearest_centers(rows, identity(96), prepared, labels)
+    assert prepared.leading(np.dtype("f4"), rows, None)["rounded"] == 0
+    exact = np.square(rows[:, None].astype(float) - centers).sum(axis=2)
+    np.testing.assert_array_equal(labels, exact.argmin(axis=1))
+
+
+@pytest.mark.parametrize("size", [1e17, 1e30, 1e150])
+def test_rows_beyond_single_precision_get_the_nearest_centre(size):
+    rows, centers = embedded(n=300, dtype="f8")
+    rows[5], rows[7] = size * centers[3], -size * centers[4]
+    labels = np.empty(len(rows), np.int32)
+    assert nearest_centers(rows, identity(96), PreparedCenters(centers), labels)
+    expected = labels_of(placed(rows), identity(96), CenterState(centers, -np.inf))
+    plain, _ = without_directions(rows, identity(96), centers)
+    np.testing.assert_array_equal(labels, plain)
+    np.testing.assert_array_equal(labels, expected)

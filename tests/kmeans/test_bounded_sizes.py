@@ -172,6 +172,16 @@ def test_a_bound_that_holds_anyway_changes_nothing(unequal):
     np.testing.assert_array_equal(bounded.cluster_centers_, free.cluster_centers_)
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("kind", ["student", "lognormal"])
+@pytest.mark.filterwarnings("ignore:.*far from all others")
+def test_far_clusters_of_few_rows_take_those_that_others_may_not_have(kind, seed):
+    rng = np.random.default_rng(seed)
+    draws = {"student": rng.standard_t(2, (2000, 3)), "lognormal": rng.lognormal(0, 1.5, (2000, 3))}
+    model = KMeans(4, max_cluster_size=1.3, random_state=0).fit(draws[kind])
+    assert model.cluster_sizes_.max() <= 1.3 * 500
+
+
 def test_identical_rows_are_warned_of():
     rows = np.repeat([[0.0], [5.0], [6.0]], [50, 5, 5], axis=0)
     with pytest.warns(ConvergenceWarning, match=r"max_cluster_size=1\.5 is not met.* size 50"):

@@ -141,6 +141,13 @@ def test_the_scale_of_weights_changes_nothing(cls, reserve):
     assert other.inertia_ == pytest.approx(64.0 * one.inertia_, rel=1e-9)
 
 
+@pytest.mark.parametrize(("n_features", "samples"), [(131, False), (132, True)])
+def test_few_clusters_of_many_values_are_found_on_the_sample(n_features, samples):
+    rows = np.random.default_rng(0).normal(size=(2000, n_features))
+    model = KMeans(3, random_state=0).fit(rows)
+    assert model.history_[0].exact == (not samples)
+
+
 @pytest.mark.parametrize(("init", "races"), [("k-means++", True), ("random", False)])
 def test_starts_race_unless_they_are_random_rows(init, races):
     rows = np.random.default_rng(0).normal(size=(3000, 3))

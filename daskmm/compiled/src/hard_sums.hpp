@@ -8,6 +8,7 @@ namespace {
 // The two smallest −2 zᵀθ + ‖θ‖² of each row, and the nearest centre, in the type of the distances.
 template <class R, class T> struct Search : Tile<R, T> {
   using Base = Tile<R, T>;
+  static constexpr Index PIECE = 1 << 11;  // numbers in double precision that fit into the first cache
   using Base::a, Base::p, Base::k, Base::rows, Base::d, Base::norms, Base::norms_of_centers;
   Coordinates<R, Step> coordinates{a};
   Leading<T> leading{a};
@@ -23,8 +24,18 @@ template <class R, class T> struct Search : Tile<R, T> {
   }
   void begin() { Base::begin(), coordinates.begin(), leading.begin(); }
 
+  // Read rows piece by piece, and call `look` with the first row and the number of rows of each.
+  template <class Look> INLINE void read(const R* input, Index b, Look look) {
+    const Index most = 1 + PIECE / p;
+    for (Index i = 0; i < b; i += most) {
+      const Index n = most < b - i ? most : b - i, size = n * p;
+      double* to = exact + i * p;
+      coordinates.transform(input + i * p, n, a.code == WHITENED ? raw + i * p : nullptr, to);
+      for (Index q = 0; q < size; q++) Base::z[i * p + q] = T(to[q]);
+      look(i, n);
+    }
+  }
   void find(Index start, const R* input, Index b) {
-    for (Index q = 0; q < b * p; q++) Base::z[q] = T(exact[q]);
     if (!leading.rounded) Base::prepare(start, b);
     for (Index i = 0; i < rows; i++) smallest[i] = second[i] = T(INFINITE), nearest[i] = 0;
     nearby.begin();
@@ -112,11 +123,8 @@ template <class R, class T> struct HardSums : Search<R, T> {
   bool add(Index start, Index b) {
     const R* input = (const R*)a.rows + start * p;
     copy_weights(a, start, b, v);
-    Base::coordinates.transform(input, b, Base::raw, exact);
-    if (holes) {
-      split_missing(exact, full, b * p);
-      for (Index q = 0; q < b * p; q++) Base::held[q] = T(full[q]);
-    }
+    Base::read(input, b, [](Index, Index) {});
+    if (holes) split_missing(exact, full, b * p), split_missing(Base::z, Base::held, b * p);
     Base::find(start, input, b);
     for (Index i = 0; i < b; i++) served[i] = smallest[i] + norms[i];
     Base::for_doubtful(b, T(a.slack), T(a.cancelled), T(listed_from(a)), [&](Index i, bool tied, T limit) {
@@ -147,10 +155,13 @@ template <class R, class T> struct NearestCenters : Search<R, T> {
   using Base::Base;
   bool add(Index start, Index b) {
     const R* input = (const R*)a.rows + start * p;
-    Base::coordinates.transform(input, b, Base::raw, exact);
-    if (!__builtin_isfinite(dot(exact, exact, b * p)))
-      for (Index i = 0; i < b; i++)
-        if (!__builtin_isfinite(dot(exact + i * p, exact + i * p, p))) return false;
+    bool finite = true;
+    Base::read(input, b, [&](Index i, Index n) {
+      const double* some = exact + i * p;
+      if (__builtin_isfinite(dot(some, some, n * p))) return;
+      for (Index at = 0; at < n; at++) finite &= __builtin_isfinite(dot(some + at * p, some + at * p, p));
+    });
+    if (!finite) return false;
     Base::find(start, input, b);
     // Distances need not be exact here, only the choice of the nearest centre.
     Base::for_doubtful(b, T(0), T(-1), T(INFINITE), [&](Index i, bool, T limit) {

@@ -25,8 +25,8 @@ typedef struct {
   int64_t n_far;               /* length of the list of the farthest rows */
   int64_t scored;              /* whether a hard step computes the costs from the differences */
   int64_t n_leading;           /* directions of `basis`, whole groups of 8; 0: all features count */
-  int64_t rounded;             /* whether products of bfloat16 exclude centres: 2 in tiles of AMX,
-                                  1 without these, 0 none; see rounded.hpp */
+  int64_t rounded;             /* whether products of bfloat16 exclude centres, if T is float32: 2 in
+                                  tiles of AMX, 1 without these, 0 none; see rounded.hpp */
   int64_t n_listed;            /* centres listed for each row of `lists` */
   double slack;                /* reach of centres that the distances of a row do not bound */
   double lower_end, upper_end; /* where the domain of the distortion ends */
