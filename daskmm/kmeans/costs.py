@@ -50,6 +50,8 @@ _BOUNDED = 0.35
 # Number of passes over the table after annealing on samples. With many clusters, samples have few
 # rows per cluster, so more steps over the table follow.
 READS, _READS_OF_MANY = 5, 7
+# Number of steps on kept rows after each read of a streamed table (measured: 1 to 7).
+_STEPS_AFTER_READ = 4
 # Number of iterations of a trial (`daskmm.kmeans.trials`), and of trials for all penalties together
 # (`auto.lam`), which are more for mixed columns.
 TRIAL_STEPS, _LAM_TRIALS, _LAM_TRIALS_MIXED = 40, 42, 102
@@ -248,10 +250,18 @@ class CenterCosts:
 
     def polishing(self) -> Cost:
         """Return the cost of hard steps over the table after annealing on samples."""
-        typical, most = self._iterations(_READS_OF_MANY if self.method.many else READS)
-        # Without a larger sample, a fit with many clusters converges over the table.
-        steps = self._hard_steps if self.method.many and not self._larger else typical
-        return Cost(typical, most, lambda: steps * self._pass_over(self._survivors * self._hard))
+        own, rows = self.method, self.layout.n_rows or 0
+        reads = _READS_OF_MANY if own.many else READS
+        if own.many and not self._larger and self._sample < rows:
+            reads = max(reads, self._hard_steps)  # the fit converges over the table
+        typical, most = self._iterations(reads)
+        kept = self._larger * _STEPS_AFTER_READ / self.threads if self.layout.lazy else 0.0
+
+        def seconds() -> float:
+            step = self._survivors * self._hard
+            return typical * (self._pass_over(step) + kept * step)
+
+        return Cost(typical, most, seconds)
 
     def passes(self) -> Cost:
         """Return the cost of annealing over the table."""

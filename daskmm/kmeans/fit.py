@@ -14,6 +14,11 @@ from daskmm._dask import cpu_count
 from daskmm.data.blocks import float_dtype
 from daskmm.engine.first_pass import MANY_CLUSTERS, Survey
 from daskmm.kmeans.assignment import labels_of, map_rows
+from daskmm.kmeans.between_reads import (
+    WORTH_A_READ,
+    StreamedProblem,
+    have_steps_between_reads,
+)
 from daskmm.kmeans.bounded_sizes import (
     MOST_ROUNDS,
     UNDIVIDED,
@@ -214,7 +219,11 @@ def _polished(fit: CentersFit) -> CentersFit:
         )
         for run in runs
     ]
-    outcome = minimize(fit.problem, starts, schedule, fit.context, race=search.worth_polishing)
+    problem = fit.problem
+    if fit.lazy and search.larger_sample is not None and have_steps_between_reads(problem.update):
+        problem = StreamedProblem.of(problem, search.larger_problem)
+        schedule = replace(schedule, tol=WORTH_A_READ * schedule.tol)
+    outcome = minimize(problem, starts, schedule, fit.context, race=search.worth_polishing)
     return replace(fit, result=outcome, before=[run.history for run in runs])
 
 

@@ -226,6 +226,22 @@ class Search:
         best = self.worth_polishing([run.last for run in self.runs])
         return [self.runs[i] for i in (best if self.context.stopped is None else best[:1])]
 
+    @property
+    def larger_problem(self) -> CentersProblem:
+        """The problem of the rows of the larger sample."""
+        sample, known = self.larger_sample, self.rows
+        assert sample is not None
+        assert self.coordinates is not None
+        return CentersProblem(
+            weighted_passes(sample.rows, sample.weights),
+            self.coordinates,
+            float(sample.weights.sum()),
+            known.update,
+            known.spread,
+            False,
+            known.n_passes,
+        )
+
     def worth_polishing(
         self, costs: Sequence[float], margin: float = _WORTH_POLISHING
     ) -> list[int]:
@@ -355,18 +371,7 @@ def best_restarted(search: Search) -> Search:
 
 def on_larger_sample(search: Search) -> Search:
     """Take hard steps on the larger sample; keep the runs that are worth reading the table."""
-    sample, known = search.larger_sample, search.rows
-    assert sample is not None
-    assert search.coordinates is not None
-    problem = CentersProblem(
-        weighted_passes(sample.rows, sample.weights),
-        search.coordinates,
-        float(sample.weights.sum()),
-        known.update,
-        known.spread,
-        False,
-        known.n_passes,
-    )
+    known, problem = search.rows, search.larger_problem
     states = [run.state for run in search.runs]
     schedule = replace(search.hard_schedule, tol=_LARGER_SAMPLE_TOL * search.schedule.tol)
     runs = iterate(problem, states, schedule, search.context, race=search.worth_polishing)

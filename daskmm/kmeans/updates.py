@@ -346,8 +346,12 @@ class CentersProblem:
             found, bounds = self.sums(states), self._bounds.present(len(states))
             steps = [self._step(*of_one) for of_one in zip(states, found, bounds, strict=True)]
         if not self.update.trim:
-            self._bounds.after([step.state.centers for step in steps])
+            self.follow([step.state for step in steps])
         return steps
+
+    def follow(self, states: Sequence[CenterState]) -> None:
+        """Keep the bounds of the step that led to these states for the steps from them."""
+        self._bounds.after([state.centers for state in states])
 
     def sums(self, states: Sequence[CenterState]) -> tuple[CenterSums, ...]:
         """Compute the sums for each state, in one pass, or in two or three if rows are trimmed."""
