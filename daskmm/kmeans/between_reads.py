@@ -23,9 +23,10 @@ from daskmm.mm.driver import Step
 
 FloatArray = NDArray[np.float64]
 
-# Largest number of steps after a read, which also end once one of them gains less than a share of
-# the cost. More steps would fit the centres to the kept rows: their gains are those of a sample.
-STEPS_BETWEEN_READS, _WORTH_A_STEP = 7, 1e-4
+# Largest number of steps after a read, and of times that they compare as many rows as the read.
+# They also end once one of them gains less than a share of the cost. More steps would fit the
+# centres to the kept rows: their gains are those of a sample.
+_MOST_STEPS, _MOST_WORK, _WORTH_A_STEP = 7, 1.0, 1e-4
 # Reads end once one of them gains less than this multiple of `tol`. Each read gains several times
 # less than the one before, so later ones would lower the cost by .1 % at most.
 WORTH_A_READ = 4.0
@@ -38,6 +39,11 @@ def have_steps_between_reads(update: Update) -> bool:
     """Return whether steps on kept rows may follow a read: those to means of complete rows."""
     means = isinstance(update, PowerUpdate) and update.distortion.squared
     return means and not (update.partial or update.trim)
+
+
+def steps_between_reads(n_rows: int, n_kept: int) -> int:
+    """Return the largest number of steps on the kept rows of a table after each read."""
+    return max(1, min(_MOST_STEPS, int(_MOST_WORK * n_rows / n_kept)))
 
 
 @dataclass(frozen=True)
@@ -69,18 +75,32 @@ class StreamedProblem(CentersProblem):
     """Centres of a streamed table's rows; steps on kept rows follow each hard step."""
 
     kept: CentersProblem | None = None  # problem of the kept rows
+    n_steps: int = 0  # largest number of steps after each read
+    # Smallest cost of a read so far. A read that costs more is followed by no steps on kept rows.
+    least: float = np.inf
 
     @classmethod
     def of(cls, problem: CentersProblem, kept: CentersProblem) -> StreamedProblem:
         """Return the problem of a table with kept rows, which are in the same coordinates."""
         passes, update = problem.passes, problem.update
-        return cls(passes, problem.coordinates, problem.weight, update, problem.spread, kept=kept)
+        n_rows, n_kept = (each.blocks.layout.n_rows for each in (passes, kept.passes))
+        n_steps = steps_between_reads(n_rows or 0, n_kept or 1)
+        return cls(
+            passes,
+            problem.coordinates,
+            problem.weight,
+            update,
+            problem.spread,
+            kept=kept,
+            n_steps=n_steps,
+        )
 
     def _step(
         self, before: CenterState, sums: CenterSums, bounds: Bounds | None
     ) -> Step[CenterState]:
         step = super()._step(before, sums, bounds)
-        if not step.moved:
+        risen, self.least = step.inertia > self.least, min(self.least, step.inertia)
+        if risen or not step.moved:
             return step
         after = self._between_reads(before, sums, step.state)
         shift = float(np.sqrt(np.square(after.centers - before.centers).sum(axis=1).max()))
@@ -96,7 +116,7 @@ class StreamedProblem(CentersProblem):
         kept.follow([state])
         estimate = _Estimate(sums, first, self.weight / kept.weight)
         last = estimate.cost(first, before.centers)
-        for _ in range(STEPS_BETWEEN_READS):
+        for _ in range(self.n_steps):
             (found,) = kept.sums([state])
             cost = estimate.cost(found, state.centers)
             worth = last - cost >= _WORTH_A_STEP * sums.inertia

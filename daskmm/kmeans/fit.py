@@ -220,7 +220,8 @@ def _polished(fit: CentersFit) -> CentersFit:
         for run in runs
     ]
     problem = fit.problem
-    if fit.lazy and search.larger_sample is not None and have_steps_between_reads(problem.update):
+    kept = fit.lazy and fit.method.many and search.larger_sample is not None
+    if kept and have_steps_between_reads(problem.update):
         problem = StreamedProblem.of(problem, search.larger_problem)
         schedule = replace(schedule, tol=WORTH_A_READ * schedule.tol)
     outcome = minimize(problem, starts, schedule, fit.context, race=search.worth_polishing)
