@@ -719,4 +719,3 @@ def test_sums_do_not_depend_on_the_block_that_shows_how_many_rows_are_in_doubt()
     for one, other in zip(*seen, strict=True):
         for name in (*PARTS, "farthest_distances", "farthest_rows"):
             np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
-
