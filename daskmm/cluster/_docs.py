@@ -115,10 +115,10 @@ max_iter : int, default=300
     "tol": """
 tol : float, default=1e-4
     Relative change that counts as convergence. A fit has converged when the k-means objective
-    changes by less than this three times in a row, with nearly hard memberships. Readings of a
-    streamed table end once one of them changes it by less than four times as much, if steps on kept
-    rows follow each reading. With ``tol=0`` and ``polish=False`` exactly `max_iter` iterations are
-    run.
+    changes by less than this three times in a row, with nearly hard memberships. With 256 clusters
+    or more, k-means and power k-means read a streamed table until a reading changes it by less than
+    four times as much, because steps on a sample follow each reading. With ``tol=0`` and
+    ``polish=False`` exactly `max_iter` iterations are run.
 """,
     "random_state": """
 random_state : int, RandomState instance or None, default=None

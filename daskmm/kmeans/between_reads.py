@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from daskmm.kmeans.bounds import Bounds
 from daskmm.kmeans.sums import CenterState, CenterSums
-from daskmm.kmeans.updates import CentersProblem, PowerUpdate, Update
+from daskmm.kmeans.updates import CentersProblem
 from daskmm.mm.driver import Step
 
 FloatArray = NDArray[np.float64]
@@ -33,12 +33,6 @@ WORTH_A_READ = 4.0
 # A cluster whose weight is estimated to fall below this share of that at the read keeps its mean of
 # the read, because a small difference of large sums is a poor estimate.
 _LEAST_WEIGHT = 0.5
-
-
-def have_steps_between_reads(update: Update) -> bool:
-    """Return whether steps on kept rows may follow a read: those to means of complete rows."""
-    means = isinstance(update, PowerUpdate) and update.distortion.squared
-    return means and not (update.partial or update.trim)
 
 
 def steps_between_reads(n_rows: int, n_kept: int) -> int:

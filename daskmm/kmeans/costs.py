@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from daskmm.data.blocks import Block, Layout, float_dtype, visited_together
 from daskmm.engine.first_pass import SampleSizes
 from daskmm.engine.speed import fastest, loading_seconds, product_seconds
+from daskmm.kmeans.between_reads import steps_between_reads
 from daskmm.kmeans.bounded_sizes import MOST_ROUNDS, STEPS, STEPS_STREAMED
 from daskmm.kmeans.exchange import EXCHANGE_STEPS, FIRST_STEPS
 from daskmm.kmeans.method import RACE_STEPS, Method, most_polished
@@ -50,8 +51,6 @@ _BOUNDED = 0.35
 # Number of passes over the table after annealing on samples. With many clusters, samples have few
 # rows per cluster, so more steps over the table follow.
 READS, _READS_OF_MANY = 5, 7
-# Number of steps on kept rows after each read of a streamed table (measured: 1 to 7).
-_STEPS_AFTER_READ = 4
 # Number of iterations of a trial (`daskmm.kmeans.trials`), and of trials for all penalties together
 # (`auto.lam`), which are more for mixed columns.
 TRIAL_STEPS, _LAM_TRIALS, _LAM_TRIALS_MIXED = 40, 42, 102
@@ -255,7 +254,9 @@ class CenterCosts:
         if own.many and not self._larger and self._sample < rows:
             reads = max(reads, self._hard_steps)  # the fit converges over the table
         typical, most = self._iterations(reads)
-        kept = self._larger * _STEPS_AFTER_READ / self.threads if self.layout.lazy else 0.0
+        kept = 0.0
+        if self.layout.lazy and own.steps_between_reads and self._larger:
+            kept = self._larger * steps_between_reads(rows, self._larger) / self.threads
 
         def seconds() -> float:
             step = self._survivors * self._hard

@@ -14,11 +14,7 @@ from daskmm._dask import cpu_count
 from daskmm.data.blocks import float_dtype
 from daskmm.engine.first_pass import MANY_CLUSTERS, Survey
 from daskmm.kmeans.assignment import labels_of, map_rows
-from daskmm.kmeans.between_reads import (
-    WORTH_A_READ,
-    StreamedProblem,
-    have_steps_between_reads,
-)
+from daskmm.kmeans.between_reads import WORTH_A_READ, StreamedProblem
 from daskmm.kmeans.bounded_sizes import (
     MOST_ROUNDS,
     UNDIVIDED,
@@ -220,8 +216,7 @@ def _polished(fit: CentersFit) -> CentersFit:
         for run in runs
     ]
     problem = fit.problem
-    kept = fit.lazy and fit.method.many and search.larger_sample is not None
-    if kept and have_steps_between_reads(problem.update):
+    if fit.lazy and fit.method.steps_between_reads and search.larger_sample is not None:
         problem = StreamedProblem.of(problem, search.larger_problem)
         schedule = replace(schedule, tol=WORTH_A_READ * schedule.tol)
     outcome = minimize(problem, starts, schedule, fit.context, race=search.worth_polishing)

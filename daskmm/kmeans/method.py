@@ -80,6 +80,16 @@ class Method:
         return math.ceil(self.n_starts / _STARTS_PER_WINNER) if races else 0
 
     @property
+    def steps_between_reads(self) -> bool:
+        """Whether steps on kept rows may follow each read (see `daskmm.kmeans.between_reads`).
+
+        They go to means of complete rows, for many clusters: fits of few read the table a handful
+        of times without them.
+        """
+        means = self.family.squared and not (self.weighted or self.partial or self.trim)
+        return self.many and self.on_sample and means
+
+    @property
     def many(self) -> bool:
         """Whether there are at least `MANY_CLUSTERS` clusters, for which stages differ."""
         return self.n_clusters >= MANY_CLUSTERS

@@ -566,9 +566,10 @@ def _centers_bytes(layout: Layout, method: Method, sizes: SampleSizes, threads: 
     starts = method.n_starts + method.n_hedged
     sampled += method.on_sample * starts * (threads + 2) * record
     sampled += bounds_bytes(sizes.larger, layout.bytes_per_row, method.n_clusters, starts)
-    # The larger sample is kept during the passes, with bounds for the steps between them.
-    waiting += sizes.larger * layout.bytes_per_row
-    waiting += bounds_bytes(sizes.larger, layout.bytes_per_row, method.n_clusters, states)
+    if layout.lazy and method.steps_between_reads:
+        # The larger sample is kept during the passes, with bounds for the steps between them.
+        waiting += sizes.larger * layout.bytes_per_row
+        waiting += bounds_bytes(sizes.larger, layout.bytes_per_row, method.n_clusters, states)
     return max(waiting, sampled, _screening_bytes(layout, method, sizes))
 
 

@@ -7,7 +7,8 @@ from _naive import squared_distances
 from _support import CountingSource
 
 from daskmm import KMeans, PowerKMeans
-from daskmm.kmeans.between_reads import STEPS_BETWEEN_READS, StreamedProblem
+from daskmm.kmeans.between_reads import StreamedProblem, steps_between_reads
+from daskmm.kmeans.method import Method
 from daskmm.kmeans.updates import PowerUpdate, sample_problem
 
 N, P, K = 600, 3, 7
@@ -35,7 +36,7 @@ def naive_centers(rows, kept, centers):
         return share * cost_and_sums(kept, after)[0] + lacking
 
     after, last = sums / weights[:, None], estimated(centers)
-    for _ in range(STEPS_BETWEEN_READS):
+    for _ in range(steps_between_reads(len(rows), len(kept))):
         now = estimated(after)
         if last - now < 1e-4 * cost:
             break
@@ -68,8 +69,8 @@ def test_a_step_ends_where_naive_steps_on_kept_rows_end(seed):
 
 def overlapping(n_rows):
     rng = np.random.default_rng(0)
-    centers = 0.6 * rng.normal(size=(60, 8))
-    return (centers[rng.integers(60, size=n_rows)] + rng.normal(size=(n_rows, 8))).astype("f4")
+    centers = 0.6 * rng.normal(size=(256, 8))
+    return (centers[rng.integers(256, size=n_rows)] + rng.normal(size=(n_rows, 8))).astype("f4")
 
 
 @pytest.mark.parametrize("cls", [KMeans, PowerKMeans])
@@ -79,11 +80,11 @@ def test_overlapping_clusters_are_read_half_as_often_at_the_same_cost(cls, order
     rows = overlapping(100_000)
     if order == "sorted":
         rows = rows[np.argsort(rows[:, 0])]
-    settings = {"n_clusters": 60, "n_init": 1, "sample_size": 6000, "random_state": 0}
+    settings = {"n_clusters": 256, "n_init": 1, "sample_size": 6000, "random_state": 0}
     source = CountingSource(rows)
     model = cls(**settings).fit(source.as_dask((10_000, -1)))
     with monkeypatch.context() as patch:
-        patch.setattr("daskmm.kmeans.fit.have_steps_between_reads", lambda update: False)
+        patch.setattr(Method, "steps_between_reads", False)
         plain = cls(**settings).fit(da.from_array(rows, chunks=(10_000, -1)))
     assert set(source.reads.values()) == {model.n_passes_}
     assert model.n_passes_ <= plain.n_passes_ / 2
@@ -94,10 +95,33 @@ def test_overlapping_clusters_are_read_half_as_often_at_the_same_cost(cls, order
     ]
 
 
+@pytest.mark.parametrize(
+    ("n_rows", "n_kept", "n_steps"), [(100, 100, 1), (100, 50, 2), (100, 40, 2), (10**6, 10, 7)]
+)
+def test_steps_after_a_read_compare_as_many_rows_as_the_read_at_most(n_rows, n_kept, n_steps):
+    assert steps_between_reads(n_rows, n_kept) == n_steps
+
+
+def test_a_read_that_costs_more_is_followed_by_no_steps_on_kept_rows():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(N, P))
+    whole, kept = (
+        sample_problem(some, np.ones(len(some)), PowerUpdate()) for some in (rows, rows[:90])
+    )
+    problem = StreamedProblem.of(whole, kept)
+    centers = rows[:K]
+    problem.steps(
+        [problem.start(rows.mean(axis=0) + 0.8 * (centers - centers.mean(axis=0)), -np.inf)]
+    )
+    (step,) = problem.steps([problem.start(centers + 9.0, -np.inf)])
+    (plain,) = whole.steps([problem.start(centers + 9.0, -np.inf)])
+    np.testing.assert_array_equal(step.state.centers, plain.state.centers)
+
+
 def test_fits_with_steps_between_reads_do_not_depend_on_chunks(monkeypatch):
     monkeypatch.setattr("daskmm.engine.first_pass.LARGER_SAMPLE_BYTES", 1 << 20)
     rows = overlapping(60_000).astype(float)
-    settings = {"n_clusters": 60, "n_init": 1, "sample_size": 6000, "random_state": 0}
+    settings = {"n_clusters": 256, "n_init": 1, "sample_size": 6000, "random_state": 0}
     few, many = (
         KMeans(**settings).fit(da.from_array(rows, chunks=(size, -1))) for size in (7000, 60_000)
     )
