@@ -153,16 +153,16 @@ class MMClusterer(ClusterMixin, BaseEstimator):
     def summary_(self) -> Any:
         """The clusters as a pandas DataFrame: name, size, share, and means in the input's units.
 
-        A cluster is named by the features in which it is farthest from the mean of the data, in the
-        model's distance. Sizes are sums of sample weights, or numbers of rows if there are no
-        weights. Columns ``mean_…`` are the means of the cluster's rows (`cluster_means_`); for
-        "cosine", columns ``direction_…`` are their mean direction. If centres are not means, as for
-        "manhattan", "euclidean" and mean shift, columns ``center_…`` are the centres. Kernel models
-        have no centres, so they have no table. For ``distortion="mixed"`` columns are ``mean_…``
-        for numbers, dates and days of the year, ``share_…`` (of true) for flags, and
-        ``commonest_…`` for categories (see `level_shares_`); a value is missing where
-        `value_shares_` is 0. Columns ``missing_…`` are the shares of the rows that lack a
-        value.
+        A cluster is named by the features in which it is far from the mean of the data and from
+        half of the other clusters. Sizes are sums of sample weights, or numbers of rows if there
+        are no weights. Columns ``mean_…`` are the means of the cluster's rows (`cluster_means_`);
+        for "cosine", columns ``direction_…`` are their mean direction. If centres are not means, as
+        for "manhattan", "euclidean" and mean shift, columns ``center_…`` are the centres. Kernel
+        models have no centres, so they have no table. For ``distortion="mixed"`` columns are
+        ``mean_…`` for numbers, dates and seasons (the day of the year, from 1), ``share_…`` (of
+        true) for flags, and ``commonest_…`` for categories (see `level_shares_`); a value is
+        missing where `value_shares_` is 0. Columns ``missing_…`` are the shares of the rows that
+        lack a value.
         """
         return summary_frame(self)
 

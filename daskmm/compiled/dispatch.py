@@ -97,16 +97,22 @@ class PreparedCenters:
     def _extent(self) -> float:
         return float(np.abs(self.centers).max())
 
+    def narrowest(
+        self, rows: NDArray, coordinates: FeatureCoordinates | None, s: float
+    ) -> np.dtype:
+        """Return the `working_dtype` of a step at power `s` on a block of rows."""
+        scale = _ONE if coordinates is None else coordinates.scale
+        return working_dtype(rows, scale, self.centers.shape, self._extent, s)
+
     def dtype_for(
         self, rows: NDArray, coordinates: FeatureCoordinates | None, s: float
     ) -> np.dtype:
-        """Return the `working_dtype` of a step at power `s` on a block of rows.
+        """Return the dtype of the distances of a step at power `s` on a block of rows.
 
         Rows in double precision keep it if single precision leaves in doubt which centre is nearest
         to many of them, since doubts cost more than single precision saves.
         """
-        scale = _ONE if coordinates is None else coordinates.scale
-        dtype = working_dtype(rows, scale, self.centers.shape, self._extent, s)
+        dtype = self.narrowest(rows, coordinates, s)
         if dtype == _DOUBLE or row_dtype(rows) == dtype:
             return dtype
         if self._doubtful is None:
@@ -214,6 +220,7 @@ def block_sums(
     partial, is_plain = prepared.partial, not prepared.partial and terms is None
     # The cost of a hard step must equal that of scoring, which uses double precision here.
     exact = hard and not is_plain
+    narrowest = _DOUBLE if exact else prepared.narrowest(rows, coordinates, s)
     dtype = _DOUBLE if exact else prepared.dtype_for(rows, coordinates, s)
     if not is_plain:
         frame["code"] = prepared.distortion.code
@@ -231,8 +238,9 @@ def block_sums(
     }
     fields = {
         "n_far": n_listed,
-        # The cost must equal that of scoring in double precision.
-        "scored": dtype != _DOUBLE or (is_plain and k >= SCORED),
+        # The cost must equal that of scoring in double precision, and must not depend on the block
+        # from which threads learn how many rows are in doubt.
+        "scored": narrowest != _DOUBLE or (is_plain and k >= SCORED),
         "n_listed": 0,
         "s": s,
         # In double precision, inexact distances of soft steps have been recomputed.
@@ -370,7 +378,8 @@ def _center_fields(prepared: PreparedCenters, dtype: np.dtype) -> dict[str, Any]
         "constants": plain(constants, dtype) if partial else None,
         "norms": plain(norms, dtype),
         "reaches": plain(reaches, dtype),
-        "slack": 0.0 if bounded else sizes.max(),
+        # Smaller squares underflow.
+        "slack": LIMITS[dtype]["low"] if bounded else sizes.max(),
         "edges": edges,
         "lower_end": distortion.lowest,
         "upper_end": distortion.highest,

@@ -380,19 +380,46 @@ class Coding:
             own, found = pd.factorize(series)
         except TypeError as error:
             raise _no_level(series, block) from error
-        known = pd.Index(column.levels, dtype=object).get_indexer(found.astype(object))
+        known = _places_of(found.astype(object), column.levels)
         # Missing values have the code −1.
         codes = np.append(known, -1)[own].astype(np.float64)
         unseen = np.flatnonzero((codes < 0) & series.notna().to_numpy())
         if len(unseen) and self.unknown == "error":
+            (level,) = series.iloc[unseen[:1]].tolist()
             raise ValueError(
-                f"X has the level {series.iloc[unseen[0]]!r} in column {column.source!r}, which "
-                f"the fit did not see: block {block}, row {unseen[0]} of the block. To treat it as "
-                "missing, give unknown='missing' to predict or partial_fit (--unknown missing to "
-                "daskmm predict or update), or fit with metric_params={'unknown': 'missing'}."
+                f"X has the level {level!r} in column {column.source!r}, which the fit did not "
+                f"see: block {block}, row {unseen[0]} of the block. To treat it as missing, "
+                "give unknown='missing' to predict or partial_fit (--unknown missing to daskmm "
+                "predict or update), or fit with metric_params={'unknown': 'missing'}."
             )
         codes[codes < 0] = np.nan
         return codes
+
+
+def _places_of(values: Sequence[Any], levels: Sequence[Any]) -> NDArray[np.int64]:
+    """Return the place of each value among the levels, and −1 for other values.
+
+    Text is the same level as a number or flag that it spells, unless it spells the same as another
+    level does: all levels of csv files are text, where other tables have numbers and flags.
+    """
+    import pandas as pd
+
+    if levels and any(isinstance(value, str) != isinstance(levels[0], str) for value in values):
+        spelt = [_spelt(level) for level in levels]
+        if len(set(spelt)) == len(spelt):
+            levels, values = spelt, [_spelt(value) for value in values]
+    return np.asarray(pd.Index(levels, dtype=object).get_indexer(pd.Index(values, dtype=object)))
+
+
+def _spelt(level: Any) -> Any:
+    """Return the number or the flag that a level is or spells, or else the level."""
+    if str(level).casefold() in ("true", "false"):
+        return str(level).casefold()
+    try:
+        number = float(level)
+    except (TypeError, ValueError):
+        return level
+    return number if np.isfinite(number) else level
 
 
 _UNREADABLE = (TypeError, ValueError, AttributeError)
@@ -449,7 +476,7 @@ def unseen_in(part: Any, columns: Sequence[Column]) -> Counter[tuple[str, Any]]:
     found = Counter[tuple[str, Any]]()
     for column in columns:
         if column.kind == "category":
-            values = part[column.source].dropna()
-            counts = values[~values.isin(column.levels)].value_counts()
-            found.update({(column.name, level): int(n) for level, n in counts.items() if n})
+            counts = part[column.source].value_counts()
+            unseen = counts[_places_of(counts.index.astype(object), column.levels) < 0]
+            found.update({(column.name, level): int(n) for level, n in unseen.items() if n})
     return found

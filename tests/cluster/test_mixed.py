@@ -27,6 +27,7 @@ import daskmm
 from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans, plot
 from daskmm.cluster._mixed import _frame, learned_coding, planned
 from daskmm.data.input import read_table
+from daskmm.data.mixed import unseen_in
 
 each_class = pytest.mark.parametrize("cls", ESTIMATORS)
 SMOOTHING = 0.05
@@ -445,6 +446,31 @@ def test_unseen_levels_are_refused_or_count_as_missing():
     tolerant = quick(KMeans, distortion="mixed", **options).fit(frame)
     hole = new.assign(city=new["city"].where(new["city"] != "Riga"))
     np.testing.assert_array_equal(tolerant.transform(new), tolerant.transform(hole))
+
+
+@pytest.mark.parametrize("written", [str, float, bool])
+def test_text_and_the_numbers_and_flags_that_it_spells_are_the_same_levels(written):
+    frame, _ = table()
+    values = np.arange(len(frame)) % 2
+    own = pd.Series([written(value) for value in values], dtype=object)
+    spelt = own.map(str)
+    model = quick(KMeans, distortion="mixed").fit(frame.assign(zone=spelt))
+    rows = frame.assign(zone=own.infer_objects())
+    np.testing.assert_array_equal(model.predict(rows), model.labels_)
+    lazy = dd.from_pandas(rows, npartitions=3)
+    np.testing.assert_array_equal(model.predict(lazy).compute(), model.labels_)
+    assert not unseen_in(rows, model.columns_)
+    with pytest.raises(ValueError, match="level 2 in column 'zone', which the fit did not see"):
+        model.predict(frame.assign(zone=2))
+
+
+def test_numbers_are_no_levels_where_texts_spell_the_same_number():
+    frame, _ = table()
+    codes = np.array(["7", "07"])[np.arange(len(frame)) % 2]
+    model = quick(KMeans, distortion="mixed").fit(frame.assign(code=codes))
+    np.testing.assert_array_equal(model.predict(frame.assign(code=codes)), model.labels_)
+    with pytest.raises(ValueError, match="level 7 in column 'code', which the fit did not see"):
+        model.predict(frame.assign(code=7))
 
 
 CALLS = [

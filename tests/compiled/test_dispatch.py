@@ -689,3 +689,33 @@ def test_sums_are_not_finite_where_a_value_lies_outside_of_the_domain(kind, bad,
     assert math.isfinite(one(rows, None, identity(6), state).inertia)
     rows[177, 3] = bad
     assert not math.isfinite(one(rows, None, identity(6), state).inertia)
+
+
+def test_rows_listed_as_farthest_are_exact_where_products_cancel():
+    rng = np.random.default_rng(0)
+    centers = rng.normal(size=(20, 64))
+    apart = rng.normal(size=(1000, 64))
+    apart *= ((0.5 + 1e-4 * rng.random(1000)) / np.linalg.norm(apart, axis=1))[:, None]
+    rows = (centers[rng.integers(20, size=1000)] + apart).astype("f4")
+    found = dispatch.block_sums(rows, None, None, dispatch.PreparedCenters(centers), -math.inf, 50)
+    exact = squared_distances(rows.astype("f8"), centers).min(axis=1)
+    np.testing.assert_allclose(found.farthest_distances, -np.sort(-exact)[:50], rtol=1e-12)
+
+
+def test_sums_do_not_depend_on_the_block_that_shows_how_many_rows_are_in_doubt():
+    rng = np.random.default_rng(0)
+    centers = rng.normal(size=(64, 16))
+    centers[1] = centers[0] + 1e-6
+    clear = centers[rng.integers(2, 64, 6000)] + 0.1 * rng.normal(size=(6000, 16))
+    doubtful = centers[rng.integers(0, 2, 6000)] + 0.1 * rng.normal(size=(6000, 16))
+    seen, dtypes = [], []
+    for first in (clear, doubtful):
+        prepared = dispatch.PreparedCenters(centers)
+        dtypes.append(prepared.dtype_for(first, None, -math.inf))
+        seen.append(
+            [dispatch.block_sums(x, None, None, prepared, -math.inf, 3) for x in (clear, doubtful)]
+        )
+    assert dtypes == [np.float32, np.float64]
+    for one, other in zip(*seen, strict=True):
+        for name in (*PARTS, "farthest_distances", "farthest_rows"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))

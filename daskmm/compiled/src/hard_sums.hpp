@@ -92,7 +92,10 @@ template <class R, class T> struct Search : Tile<R, T> {
 };
 
 // Distances above this may be among the farthest: rounding does not decide which rows are listed.
-INLINE double listed_from(const Step& a) { return a.n_far ? (1.0 - 1e-5) * a.far[a.n_far - 1] : INFINITE; }
+INLINE double listed_from(const Step& a) {
+  const double error = a.rounding / a.cancelled, share = error < 1e-5 ? 1e-5 : error;
+  return a.n_far ? (1.0 - share) * a.far[a.n_far - 1] : INFINITE;
+}
 // Insert a row into the list of the farthest, after equal ones, if it is farther than the last.
 inline void list_farthest(const Step& a, Index row, double distance) {
   Index place = a.n_far - 1;
@@ -164,7 +167,7 @@ template <class R, class T> struct NearestCenters : Search<R, T> {
     if (!finite) return false;
     Base::find(start, input, b);
     // Distances need not be exact here, only the choice of the nearest centre.
-    Base::for_doubtful(b, T(0), T(-1), T(INFINITE), [&](Index i, bool, T limit) {
+    Base::for_doubtful(b, T(a.slack), T(-1), T(INFINITE), [&](Index i, bool, T limit) {
       nearest[i] = Base::decide(input, i, limit);
       second[i] = smallest[i];  // may be the distance to another centre
     });
@@ -178,9 +181,12 @@ template <class R, class T> struct NearestCenters : Search<R, T> {
       const double norm = double(Base::norms[i]);
       double other = double(second[i]) + norm;
       // Centres that partial distances excluded are at least as far as the row's limit.
-      if (Base::leading.active && double(Base::leading.limit(i)) + norm < other)
+      if (Base::leading.active && !(double(Base::leading.limit(i)) + norm >= other))
         other = double(Base::leading.limit(i)) + norm;
-      a.others[at] = other < INFINITE ? other - a.rounding * (3.0 * norm + 2.0 * other) : other;
+      // Squares overflow in single precision where those of `exact` do not.
+      if (other < INFINITE) other -= a.rounding * (3.0 * norm + 2.0 * other + a.slack);
+      else if (Base::k > 1) other = 0.0;
+      a.others[at] = other;
     }
     return true;
   }
@@ -225,8 +231,8 @@ template <class R, class T> struct NearestListed : Entry {
           else if (score < second) second = score;
         }
       }
-      const double norm = dot(row, row, p), margin = a.rounding * (3.0 * norm + 2.0 * (double(least) + norm));
-      if (!(double(second) - double(least) > margin)) label = decide(row);
+      const double norm = dot(row, row, p), span = 3.0 * norm + 2.0 * (double(least) + norm) + a.slack;
+      if (!(double(second) - double(least) > a.rounding * span)) label = decide(row);
     }
     return true;
   }
