@@ -95,7 +95,7 @@ def means_of(model: Any, sizes: ArrayLike, sampled: Sampled | None) -> Means | N
         sampled = Sampled(sampled.rows[kept], sampled.labels[kept])
     rows = None if sampled is None else _features_of(model, sampled.rows)
     cosine = getattr(model, "distortion", None) == "cosine"
-    exact, what = hasattr(model, "cluster_means_") and not cosine, "mean"
+    exact, what = has_means_of_fit(model), "mean"
     # `cluster_sizes_` have the weights of the rows, which the means of a sample do not have.
     counts = np.asarray(sizes, dtype=np.float64)
     sizes = np.asarray(model.cluster_sizes_ if exact else sizes, dtype=np.float64)
@@ -144,6 +144,11 @@ def means_of(model: Any, sizes: ArrayLike, sampled: Sampled | None) -> Means | N
         mean, within = _moments(rows - clusters[own], weights[:, None])
         variance = between + within + np.square(mean)
     return Means(what, clusters, overall, variance, shares, what != _ESTIMATED, starts)
+
+
+def has_means_of_fit(model: Any) -> bool:
+    """Return whether reports have the means of the fit, rather than means of a sample."""
+    return hasattr(model, "cluster_means_") and getattr(model, "distortion", None) != "cosine"
 
 
 def _has_weights(model: Any, sizes: FloatArray) -> bool:

@@ -18,7 +18,7 @@ from daskmm.plot.figures import cluster_colors, require_matplotlib
 from daskmm.report import words
 from daskmm.report.columns import Histograms, Profile, profile_of
 from daskmm.report.figures import Picture, drift_picture, inline_svg, pictures
-from daskmm.report.means import WEIGHTED, Means, Sampled, means_of
+from daskmm.report.means import WEIGHTED, Means, Sampled, has_means_of_fit, means_of
 from daskmm.report.separation import Separation, separation_of
 from daskmm.storage.readable import (
     readable_bytes,
@@ -289,7 +289,9 @@ def _caption(
             if separation.by_probability
             else "every other centre is at least twice as far."
         )
-    if "updates_" in vars(model) and not hasattr(model, "covariances_"):
+    if getattr(model, "trim", 0.0) and has_means_of_fit(model):
+        caption += " Means, those of all rows too, leave out the rows that the fit trimmed."
+    if "updates_" in vars(model) and has_means_of_fit(model) and not hasattr(model, "covariances_"):
         caption += " Means count each row in the cluster that it had in its fit or update."
     if hasattr(model, "covariances_"):
         caption += (

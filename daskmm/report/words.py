@@ -71,13 +71,13 @@ def of_sizes(summary: Mapping[str, Any], titles: Sequence[str]) -> str:
 
 
 def of_trimmed(summary: Mapping[str, Any]) -> str:
-    """Say that means leave out the rows that a fit trimmed, if it did."""
+    """Say that centres leave out the rows that a fit trimmed, if it did."""
     if not summary["parameters"].get("trim"):
         return ""
     share = readable_share(summary["parameters"]["trim"])
     return (
         f"The fit trimmed {share} of the rows: sizes count them in their nearest clusters, and "
-        "means, those of all rows too, leave them out."
+        "centres leave them out."
     )
 
 

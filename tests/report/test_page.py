@@ -471,6 +471,20 @@ def test_reports_and_commands_say_that_means_leave_out_trimmed_rows(tmp_path):
             == (said in printing.describe_run("run", summary))
             == bool(trim)
         )
+        assert ("leave out the rows that the fit trimmed" in text_of(page)) == bool(trim)
+
+
+@pytest.mark.usefixtures("without_figures")
+@pytest.mark.parametrize("distortion", ["cosine", "manhattan"])
+def test_means_of_sampled_rows_are_not_said_to_leave_out_trimmed_rows(distortion):
+    X = np.concatenate([table()[:, :3], [[900.0, 0, 0]]])
+    model = KMeans(2, trim=0.02, distortion=distortion, random_state=0).fit(X)
+    tree = page_of(model, X, Sampled(X, model.labels_))
+    said = text_of(tree)
+    overall = re.search(r"mean of all rows: (\S+)", text_of(column_cards(tree)["feature 0"]))
+    assert float(overall[1]) == pytest.approx(X[:, 0].mean(), abs=0.5)  # trimmed rows count
+    assert "centres leave them out" in said
+    assert "leave out the rows" not in said
 
 
 @pytest.mark.usefixtures("without_figures")
