@@ -117,7 +117,7 @@ class PreparedCenters:
             return dtype
         if self._doubtful is None:
             some = some_rows(rows)
-            z = some if coordinates is None else coordinates.to_model(some)
+            z = some.astype(float) if coordinates is None else coordinates.to_model(some)
             self._doubtful = share_in_doubt(z, self.centers, self.feature_weights)
         return dtype if self._doubtful <= _FEW_DOUBTS else _DOUBLE
 

@@ -10,7 +10,7 @@ Some processors compute products of bfloat16 many times as fast as those of floa
 centres in float32 are rounded there, and what rounding loses bounds the distances
 (`src/rounded.hpp`).
 
-Labels and sums do not depend on any of this.
+The labels and sums of a step do not depend on any of this, but lists of near centres do.
 """
 
 from __future__ import annotations
