@@ -23,9 +23,9 @@ from daskmm.mm.driver import Step
 
 FloatArray = NDArray[np.float64]
 
-# Largest number of steps after a read, and of times that they compare as many rows as the read.
-# They also end once one of them gains less than a share of the cost. More steps would fit the
-# centres to the kept rows: their gains are those of a sample.
+# At most this many steps follow a read, and together they compare at most this many times the rows
+# of the read. They also end once one of them gains less than a share of the cost. More steps would
+# fit the centres to the kept rows: their gains are those of a sample.
 _MOST_STEPS, _MOST_WORK, _WORTH_A_STEP = 7, 1.0, 1e-4
 # Reads end once one of them gains less than this multiple of `tol`. Each read gains several times
 # less than the one before, so later ones would lower the cost by .1 % at most.

@@ -53,7 +53,7 @@ class Profile:
     """What a report says of one column, for each cluster."""
 
     name: str
-    # What the texts are: those of `Means.what`, "share", "commonest levels" or "time of the year".
+    # Kind of the texts: one of `Means.what`, "share", "commonest levels" or "time of the year".
     what: str
     texts: list[str]  # mean, share or commonest levels of each cluster
     overall: str  # mean, share or commonest levels of all rows

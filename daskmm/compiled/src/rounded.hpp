@@ -38,7 +38,7 @@ INLINE RoundedNorms round_pairs(const float* x, const float* offset, Index n_pai
   return {sum_of<float>(all), sum_of<float>(shifted), sum_of<float>(kept), sum_of<float>(lost)};
 }
 
-// Where the pairs of the j-th centre from q on are, of which TILE_SIDE are contiguous.
+// Return the place of TILE_SIDE contiguous pairs of the j-th centre, from the q-th on.
 INLINE Index place_of_pairs(Index j, Index q, Index n_pairs) {
   return (j / TILE_SIDE * n_pairs + q) * TILE_SIDE + j % TILE_SIDE * TILE_SIDE;
 }
